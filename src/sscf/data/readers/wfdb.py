@@ -1,0 +1,111 @@
+"""WFDB records and annotations by wfdb."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sscf.data.readers.common import Signals, check_signal, choose_channels, inside, unit_factor
+from sscf.data.recording import Channel
+from sscf.errors import DataError, require
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Annotations of a WFDB record: sample numbers (n,), symbols ("N", "V", "+"), notes ("(AFIB"), and their rate."""
+
+    samples: NDArray[np.int64]
+    symbols: list[str]
+    notes: list[str]
+    fs: float | None
+
+
+def read_wfdb(path: str | Path, channels: Sequence[Channel], unit: str = "mV") -> Signals:
+    """Wanted channels of a WFDB record; `path` is the record with or without ".hea"."""
+    wfdb = require("wfdb", "data")
+    record = Path(path).with_suffix("") if Path(path).suffix == ".hea" else Path(path)
+    hea = record.with_name(record.name + ".hea")
+    lines = _header_lines(hea)
+    with tempfile.TemporaryDirectory() as folder:
+        if "." in lines[0].split()[0]:
+            record = _mend_header(hea, lines, Path(folder))
+        try:
+            header = wfdb.rdheader(str(record))
+            labels = tuple(name or "" for name in (header.sig_name or ()))
+            chosen = choose_channels(labels, channels, hea)
+            wanted = sorted({i for pair in chosen for i in pair if i is not None})
+            data = wfdb.rdrecord(str(record), channels=wanted, physical=True)
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(f"{hea}: not a readable WFDB record ({type(error).__name__}: {error})") from error
+    if header.sig_len is not None and data.p_signal.shape[0] != header.sig_len:
+        raise DataError(f"{hea}: promises {header.sig_len} samples, the signal file has {data.p_signal.shape[0]}")
+    column = {
+        i: (data.p_signal[:, k] * unit_factor(header.units[i], unit, f"{hea}: channel {labels[i]!r}")).astype(
+            np.float32
+        )
+        for k, i in enumerate(wanted)
+    }
+    signals = []
+    for channel, (plus, minus) in zip(channels, chosen, strict=True):
+        signal = column[plus] if minus is None else column[plus] - column[minus]
+        check_signal(signal, channel.name, hea, float(header.fs))
+        signals.append(signal)
+    fs = float(header.fs)
+    names = tuple(channel.name for channel in channels)
+    pieces = ((0.0, 0.0, len(signals[0]) / fs),)
+    return Signals(
+        signals, (fs,) * len(signals), names, unit, labels, pieces, {"comments": list(header.comments or [])}
+    )
+
+
+def wfdb_comments(path: str | Path) -> list[str]:
+    """The comment lines ("#...") of a WFDB header, without the sign."""
+    record = Path(path).with_suffix("") if Path(path).suffix == ".hea" else Path(path)
+    lines = _header_lines(record.with_name(record.name + ".hea"), comments=True)
+    return [line[1:].strip() for line in lines if line.startswith("#")]
+
+
+def wfdb_annotations(path: str | Path, extension: str) -> Marks:
+    """Annotations of a WFDB record; `path` is the record without extension, `extension` e.g. "atr"."""
+    wfdb = require("wfdb", "data")
+    file = Path(f"{path}.{extension}")
+    if not file.is_file():
+        raise DataError(f"{file}: no such file")
+    try:
+        marks = wfdb.rdann(str(path), extension)
+    except Exception as error:
+        raise DataError(f"{file}: not readable WFDB annotations ({type(error).__name__}: {error})") from error
+    samples = np.asarray(marks.sample, np.int64)
+    if len(samples) and (np.diff(samples) < 0).any():
+        i = int(np.argmax(np.diff(samples) < 0)) + 1
+        raise DataError(f"{file}: annotation {i} at sample {samples[i]} lies before the one in front of it")
+    notes = [(note or "").strip("\x00 ") for note in marks.aux_note]
+    return Marks(samples, list(marks.symbol), notes, None if marks.fs is None else float(marks.fs))
+
+
+def _header_lines(hea: Path, comments: bool = False) -> list[str]:
+    if not hea.is_file():
+        raise DataError(f"{hea}: no such file")
+    lines = [line.strip() for line in hea.read_text(encoding="latin-1").splitlines()]
+    lines = [line for line in lines if line and (comments or not line.startswith("#"))]
+    if not lines:
+        raise DataError(f"{hea}: an empty WFDB header")
+    return lines
+
+
+def _mend_header(hea: Path, lines: list[str], folder: Path) -> Path:
+    """Some headers name the record with its extension ("E00015.mat 12 500"), which wfdb rejects: read a mended copy."""
+    first, *rest = lines
+    name = first.split()[0].split(".")[0]
+    comments = [line for line in _header_lines(hea, comments=True) if line.startswith("#")]
+    (folder / f"{name}.hea").write_text("\n".join([name + first[len(first.split()[0]) :], *rest, *comments]) + "\n")
+    for file in {line.split()[0] for line in rest}:
+        (folder / file).symlink_to(inside(hea.parent, file))
+    return folder / name
