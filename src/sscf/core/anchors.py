@@ -1,0 +1,233 @@
+"""Anchors: the reference spectrum of each stratum."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sscf.core.strata import Blocks, cluster, means
+from sscf.core.welch import Window, check_frames
+from sscf.errors import FileError, InputError, SSCFError
+from sscf.files import canonical_json, write_bytes
+
+Reading = Literal["amplitude", "algorithm", "equations"]
+Mean = Literal["mas", "arithmetic", "geometric"]
+READINGS: tuple[str, ...] = ("amplitude", "algorithm", "equations")
+MEANS: tuple[str, ...] = ("mas", "arithmetic", "geometric")
+
+PowerSource = Tensor | np.ndarray | Callable[[], Iterable[Tensor | np.ndarray]]
+
+_FORMAT, _VERSION = "sscf-anchors", 1
+
+
+def matching_target(anchor_power: Tensor, reading: str) -> Tensor:
+    """What a sample's spectrum is compared with under a reading: the anchor's power or its square root."""
+    return anchor_power if reading == "algorithm" else anchor_power.sqrt()
+
+
+def spectral_distances(power: Tensor, target: Tensor, reading: str) -> Tensor:
+    """Euclidean distances (B, K) of spectra (B, C, F) to targets (K, C * F) in the space of a reading."""
+    sample = (power.sqrt() if reading == "amplitude" else power).flatten(1)
+    # Differences, not |a|² − 2ab + |b|²: that cancels near an anchor, where it matters which one is nearest.
+    return torch.stack([(sample - one).square().sum(dim=1) for one in target.unbind(0)], dim=1).sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Anchors:
+    """One reference power spectrum per stratum, and how spectra are taken and compared.
+
+    Attributes
+    ----------
+    power : Tensor (K, C, F), F = frame // 2 + 1
+    counts : Tensor (K,) int64, source windows of each stratum
+    frame, hop : int, samples; window : "hann" or "rectangular"
+    reading : how spectra are compared and what the mask's numerator is (see `READINGS`)
+    mean : how the spectra of a stratum are averaged; eps : stability constant
+    """
+
+    power: Tensor
+    counts: Tensor
+    frame: int
+    hop: int
+    reading: Reading = "amplitude"
+    mean: Mean = "mas"
+    eps: float = 1e-8
+    window: Window = "hann"
+
+    def __post_init__(self) -> None:
+        check_frames(self.frame, self.hop, self.window)
+        _check_choice("reading", self.reading, READINGS)
+        _check_choice("mean", self.mean, MEANS)
+        if not (isinstance(self.eps, float) and 0 < self.eps < float("inf")):
+            raise InputError(f"eps must be a positive number, got {self.eps!r}")
+        power, counts, bins = self.power, self.counts, self.frame // 2 + 1
+        if power.ndim != 3 or 0 in power.shape or power.shape[2] != bins:
+            raise InputError(f"anchors of frame {self.frame} have shape (K, C, {bins}), got {tuple(power.shape)}")
+        if power.dtype not in (torch.float32, torch.float64):
+            raise InputError(f"anchors are float32 or float64, got {power.dtype}")
+        if counts.shape != power.shape[:1] or counts.dtype != torch.int64 or bool((counts < 1).any()):
+            raise InputError("counts must hold one positive int64 number per anchor")
+        if not bool(torch.isfinite(power).all()) or bool((power < 0).any()):
+            raise InputError("anchor power must be finite and not negative")
+
+    @property
+    def k(self) -> int:
+        """Number of anchors."""
+        return self.power.shape[0]
+
+    @classmethod
+    def fit(
+        cls,
+        power: PowerSource,
+        k: int = 4,
+        *,
+        frame: int,
+        hop: int,
+        reading: Reading = "amplitude",
+        mean: Mean = "mas",
+        groups: Tensor | np.ndarray | None = None,
+        seed: int = 0,
+        eps: float = 1e-8,
+        window: Window = "hann",
+    ) -> Anchors:
+        """Stratify power spectra by K-Means and average each stratum.
+
+        Parameters
+        ----------
+        power : (N, C, F) tensor, array or memmap, or a callable that returns an iterator of batches (n, C, F)
+            From `welch_power(..., center=True)` with the same frame, hop and window. A callable is read once and
+            spilled to a temporary file, so memory does not grow with N; how it is cut into batches does not matter.
+        k : int
+            Number of strata. Not used with `groups`.
+        groups : (N,) integers, optional
+            Strata given instead of K-Means, one anchor per distinct value in ascending order: data-set numbers for one
+            anchor per data set, all zeros for the global anchor.
+        mean : "mas" (mean amplitude, squared), "arithmetic" or "geometric"
+
+        Returns
+        -------
+        Anchors, of the dtype of `power`; strata of K-Means are ordered by size, largest first.
+        """
+        check_frames(frame, hop, window)
+        _check_choice("reading", reading, READINGS)
+        _check_choice("mean", mean, MEANS)
+        if groups is None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
+            raise InputError(f"k must be an integer of at least 1, got {k!r}")
+        with Blocks.of(power, bins=frame // 2 + 1) as blocks:
+            if groups is None:
+                labels = cluster(blocks, k, root=reading == "amplitude", seed=seed)
+            else:
+                labels = _group_index(groups, len(blocks))
+            averages, counts = means(blocks, labels, mean, eps)
+        return cls(
+            power=torch.from_numpy(averages),
+            counts=torch.from_numpy(counts),
+            frame=frame,
+            hop=hop,
+            reading=reading,
+            mean=mean,
+            eps=float(eps),
+            window=window,
+        )
+
+    def distances(self, power: Tensor | np.ndarray) -> Tensor:
+        """Distances (N, K) of power spectra (N, C, F) to the anchors, in the space of the reading."""
+        power = torch.as_tensor(power)
+        if power.ndim != 3 or power.shape[1:] != self.power.shape[1:]:
+            raise InputError(
+                f"expected power of shape (N, {', '.join(map(str, self.power.shape[1:]))}), got {tuple(power.shape)}"
+            )
+        reference = self.power.to(device=power.device, dtype=power.dtype)
+        return spectral_distances(power, matching_target(reference, self.reading).flatten(1), self.reading)
+
+    def assign(self, power: Tensor | np.ndarray) -> Tensor:
+        """Index (N,) of the nearest anchor of every spectrum (N, C, F); ties to the lowest index."""
+        return self.distances(power).argmin(dim=1)
+
+    def with_power(self, power: Tensor) -> Anchors:
+        """The same anchors with their spectra on another device or in another dtype."""
+        return replace(self, power=power, counts=self.counts.to(power.device))
+
+    def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, object]]:
+        """Tensors and plain settings, for a file that holds more than the anchors."""
+        tensors = {"power": self.power.detach().cpu().contiguous(), "counts": self.counts.cpu().contiguous()}
+        names = ("frame", "hop", "reading", "mean", "eps", "window")
+        return tensors, {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], settings: dict[str, object]) -> Anchors:
+        """The inverse of `to_tensors`; what does not fit is an InputError."""
+        expected = {"frame", "hop", "reading", "mean", "eps", "window"}
+        if set(tensors) != {"power", "counts"} or set(settings) != expected:
+            raise InputError(
+                f"expected tensors power, counts and settings {', '.join(sorted(expected))}; "
+                f"got tensors {sorted(tensors)} and settings {sorted(settings)}"
+            )
+        return cls(**tensors, **settings)  # type: ignore[arg-type]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one safetensors file, atomically."""
+        from safetensors.torch import save
+
+        tensors, settings = self.to_tensors()
+        header = canonical_json(settings)
+        metadata = {"format": _FORMAT, "version": str(_VERSION), "settings": header, "digest": _digest(tensors, header)}
+        write_bytes(path, save(tensors, metadata=metadata))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Anchors:
+        """Read a file of `save`. One that is truncated, foreign or tampered with is a FileError."""
+        from safetensors import SafetensorError, safe_open
+
+        path = Path(path)
+        if not path.is_file():
+            raise FileError(f"{path}: no such file")
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError, ValueError) as error:
+            raise FileError(f"{path}: not a readable safetensors file ({error})") from error
+        if metadata.get("format") != _FORMAT:
+            raise FileError(f"{path}: not an anchor file (no format '{_FORMAT}' in its header)")
+        if set(metadata) != {"format", "version", "settings", "digest"}:
+            raise FileError(f"{path}: unknown or missing keys in the header: {sorted(metadata)}")
+        if metadata["version"] != str(_VERSION):
+            raise FileError(f"{path}: anchor format {metadata['version']}, this version of sscf reads {_VERSION}")
+        try:
+            settings = json.loads(metadata["settings"])
+            anchors = cls.from_tensors(tensors, settings if isinstance(settings, dict) else {})
+        except (SSCFError, json.JSONDecodeError, TypeError) as error:
+            raise FileError(f"{path}: damaged anchor file: {error}") from error
+        if _digest(tensors, metadata["settings"]) != metadata["digest"]:
+            raise FileError(f"{path}: the content does not match its checksum: the file was changed or damaged")
+        return anchors
+
+
+def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _digest(tensors: dict[str, Tensor], header: str) -> str:
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _group_index(groups: Tensor | np.ndarray, n: int) -> np.ndarray:
+    values = np.asarray(groups)
+    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
+        raise InputError(f"groups must be {n} integers, one per sample, got {values.dtype} of shape {values.shape}")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
