@@ -57,6 +57,7 @@ class Domain:
         self.manifest = manifest
         self.name: str = manifest["name"]
         self.fs: float = float(manifest["fs"])
+        self.hop: int = int(manifest["hop"])  # samples between the starts of neighbouring windows
         self.channels: tuple[str, ...] = tuple(manifest["channels"])
         self.unit: str = manifest["unit"]
         self.label_names: tuple[str, ...] = tuple(manifest["classes"])

@@ -21,7 +21,16 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 ARRAYS = {"labels": np.int32, "subjects": np.int32, "recordings": np.int32, "positions": np.int64}
 _CHUNK = 1024  # windows copied at a time
-_IDENTITY = ("classes", "fs", "channels", "unit", "subjects", "recordings", "content")  # what the fingerprint covers
+_IDENTITY = (
+    "classes",
+    "fs",
+    "hop",
+    "channels",
+    "unit",
+    "subjects",
+    "recordings",
+    "content",
+)  # what the fingerprint covers
 
 
 def fingerprint(manifest: Mapping[str, Any]) -> str:
@@ -41,6 +50,7 @@ def write_domain(
     channels: Sequence[str] | None = None,
     recordings: ArrayLike | None = None,
     positions: ArrayLike | None = None,
+    hop: int | None = None,
     unit: str = "",
     task: str = "",
     extra: Mapping[str, ArrayLike] | None = None,
@@ -56,6 +66,8 @@ def write_domain(
     subjects   : (N,) names or integers; never split between training and validation.
     recordings : (N,) names or integers; one per subject when not given.
     positions  : (N,) first sample in the recording; one window after the other when not given.
+    hop        : samples between the starts of neighbouring windows of a recording; T (no overlap) when not given.
+    task       : the task it belongs to, for people ("har"); any task whose classes it names may use it.
     extra      : further arrays of N rows.
 
     >>> import numpy as np, tempfile
@@ -88,7 +100,11 @@ def write_domain(
     recording_names, which = (
         (subject_names, who) if recordings is None else _number(np.asarray(recordings), n, "recordings")
     )
-    where = _rows(positions, n, "positions", np.int64) if positions is not None else _one_after_another(which, samples)
+    where = (
+        _rows(positions, n, "positions", np.int64)
+        if positions is not None
+        else _one_after_another(which, hop or samples)
+    )
     more = {key: _rows(value, n, key, None) for key, value in (extra or {}).items()}
     for key in more:
         if key in ("windows", "statistics", *ARRAYS):
@@ -101,6 +117,7 @@ def write_domain(
         "channels": list(names),
         "unit": unit,
         "samples": samples,
+        "hop": hop or samples,
         "subjects": subject_names,
         "recordings": recording_names,
         "recipe": dict(recipe or {}),
@@ -251,10 +268,10 @@ def _number(values: NDArray[Any], n: int, what: str) -> tuple[list[str], NDArray
     return list(numbers), np.array(index, np.int32)
 
 
-def _one_after_another(recordings: NDArray[np.int32], samples: int) -> NDArray[np.int64]:
+def _one_after_another(recordings: NDArray[np.int32], hop: int) -> NDArray[np.int64]:
     seen: dict[int, int] = {}
     out = np.empty(len(recordings), np.int64)
     for i, recording in enumerate(recordings.tolist()):
-        out[i] = seen.get(recording, 0) * samples
+        out[i] = seen.get(recording, 0) * hop
         seen[recording] = seen.get(recording, 0) + 1
     return out
