@@ -66,6 +66,7 @@ class DataSet:
     folders  : official folder names, looked for below the raw folder; "a/b" is a path.
     marker   : glob below such a folder that must match something, to tell apart data sets that share a folder.
     tasks    : task name -> {own label -> class of the task, or None: dropped and counted}.
+    same_people : other data sets that hold (some of) the same subjects, under the same ids: a leak between domains.
     find     : root -> sources, in a fixed order.
     read     : root, source -> recording, its pieces, or windows already cut; raises DataError naming file and position.
     """
@@ -86,6 +87,7 @@ class DataSet:
     access: str
     marker: str = ""
     tasks: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    same_people: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:
