@@ -1,0 +1,105 @@
+"""UCIHAR: a smartphone at the waist, 30 subjects, six activities, handed out as windows of 128 samples at 50 Hz.
+
+The windows come through unchanged (`total_acc`, in g, gravity included); train and test are put together, one recording per
+subject. Positions are found from the samples that neighbouring windows share: a window that repeats the second half of
+the one before it starts 64 samples later; any other starts after it (the break is of unknown length).
+
+`har6` lacks jogging here: UCIHAR has five of its six classes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sscf.data.datasets._har import RECIPE, tasks
+from sscf.data.datasets.base import DataSet
+from sscf.data.readers import read_csv
+from sscf.data.recording import Source, Windows
+from sscf.errors import DataError
+
+_LABELS = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
+
+
+def _files(part: str) -> tuple[str, ...]:
+    signals = (f"{part}/Inertial Signals/total_acc_{axis}_{part}.txt" for axis in "xyz")
+    return (f"{part}/y_{part}.txt", f"{part}/subject_{part}.txt", *signals)
+
+
+def find(root: Path) -> list[Source]:
+    found = []
+    for part in ("train", "test"):
+        subjects = read_csv(root / f"{part}/subject_{part}.txt", [0], header=False)[0]
+        found += [(int(subject), part) for subject in np.unique(subjects)]
+    return [Source(f"{part}-{subject}", f"{subject}", _files(part)) for subject, part in sorted(found)]
+
+
+def read(root: Path, source: Source) -> Windows:
+    # One process reads a part once, not once per subject; the times tell a changed file from the one read before.
+    paths = tuple(str(root / file) for file in source.files)
+    windows, activity, subjects = _part(paths, tuple(Path(path).stat().st_mtime_ns for path in paths))
+    mine = np.flatnonzero(subjects == int(source.subject))
+    return Windows(windows[mine], [_LABELS[i - 1] for i in activity[mine]], positions(windows[mine]))
+
+
+def positions(windows: NDArray[np.floating]) -> NDArray[np.int64]:
+    """First sample of each window (n, C, 128), 64 after the one before where they share samples, else 128."""
+    half = windows.shape[2] // 2
+    shared = (windows[1:, :, :half] == windows[:-1, :, half:]).all(axis=(1, 2))
+    return np.concatenate([[0], np.cumsum(np.where(shared, half, 2 * half))]).astype(np.int64)
+
+
+@lru_cache(maxsize=2)
+def _part(
+    paths: tuple[str, ...], _changed: tuple[int, ...]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Windows (n, 3, 128), activities 1..6 and subjects of the train or the test part."""
+    activity, subjects = (read_csv(path, [0], header=False)[0].astype(np.int64) for path in paths[:2])
+    windows = np.stack([_signal(path) for path in paths[2:]], axis=1)
+    if not len(windows) == len(activity) == len(subjects):
+        raise DataError(
+            f"{paths[0]}: {len(activity)} labels, {len(subjects)} subjects and {len(windows)} windows; is a file cut short?"
+        )
+    if bad := set(activity) - set(range(1, 7)):
+        raise DataError(
+            f"{paths[0]}: activity {min(bad)} in line {np.argmax(activity == min(bad)) + 1}; known are 1..6"
+        )
+    return windows, activity, subjects
+
+
+def _signal(path: str) -> NDArray[np.float64]:
+    try:
+        return np.loadtxt(path, usecols=range(128), ndmin=2)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: not lines of 128 numbers ({error})") from error
+
+
+DATASET = DataSet(
+    name="ucihar",
+    title="Human Activity Recognition Using Smartphones",
+    task="har",
+    subjects=30,
+    rate="50",
+    channels="total_acc, waist",
+    labels=_LABELS,
+    folders=("UCI HAR Dataset", "ucihar", "uci-har"),
+    marker="train/subject_train.txt",
+    recipe=RECIPE,
+    find=find,
+    read=read,
+    citation="D. Anguita, A. Ghio, L. Oneto, X. Parra, J. L. Reyes-Ortiz: A Public Domain Dataset for Human Activity "
+    "Recognition Using Smartphones. ESANN 2013.",
+    licence="cite Anguita et al. 2013; as is; no commercial use",
+    access="open: UCI Machine Learning Repository, 'Human Activity Recognition Using Smartphones'",
+    tasks=tasks(
+        walking=("WALKING",),
+        upstairs=("WALKING_UPSTAIRS",),
+        downstairs=("WALKING_DOWNSTAIRS",),
+        sitting=("SITTING",),
+        standing=("STANDING",),
+        dropped=("LAYING",),
+    ),
+)
