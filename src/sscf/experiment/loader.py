@@ -215,7 +215,7 @@ def evaluation_batches(
 
     Yields (x, positions): x (B, C, T) and positions (B,), or for sequences (B, S, C, T) and (B, S). `positions` are
     those in the view, -1 for a window that is there for context only because an earlier sequence holds it. Runs shorter
-    than `sequence` come last, as shorter sequences. Scatter with `seen = positions >= 0; out[positions[seen]] = p[seen]`.
+    than `sequence` come last, as shorter sequences. To scatter: `new = positions >= 0; out[positions[new]] = p[new]`.
     """
     for units, wanted in _evaluation_units(view, sequence):
         for start in range(0, len(units), batch_size):

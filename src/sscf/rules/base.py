@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from sscf.errors import ConfigError, InputError
-from sscf.nn.base import Backbone
+from sscf.nn.base import Backbone, tap_output
 
 ByDomain: TypeAlias = Tensor | Sequence[Tensor]
 """Rows of each domain: one (D, n, ...) tensor when the domains are equally large, else D tensors (n_d, ...)."""
@@ -157,3 +157,25 @@ class Rule(nn.Module):
         """risk + weight * penalty, with both kept in the log."""
         self.log = {"risk": risk.item(), "penalty": penalty.item()}
         return risk + weight * penalty
+
+
+def input_channels(model: Backbone) -> int:
+    """Channels of the windows a model takes; of a wrapped encoder, those of its first convolution."""
+    if model.in_channels is not None:
+        return model.in_channels
+    for module in model.modules():
+        if isinstance(module, nn.Conv1d):
+            return module.in_channels
+    raise ConfigError(f"cannot tell how many channels {type(model).__name__} takes: set its attribute `in_channels`")
+
+
+def tap_channels(model: Backbone, tap: str) -> int:
+    """Channels of the feature maps at a tap, found by sending one window of zeros there."""
+    shape = (1, input_channels(model), max(model.min_length, 1024))
+    x = next(model.parameters()).new_zeros((1, *shape) if model.sequence else shape)
+    training = model.training
+    model.eval()  # batch norm must not count this window
+    with torch.no_grad():
+        channels = tap_output(model, tap, x).shape[1]
+    model.train(training)
+    return channels
