@@ -8,10 +8,31 @@ from typing import Any
 from sscf.errors import ConfigError
 from sscf.nn.base import Backbone, Tapped, find, insert, tap_output, wrap
 from sscf.nn.cnn_bilstm import CNNBiLSTM
+from sscf.nn.cnn_transformer import CNNTransformer
+from sscf.nn.lgsleepnet import LGSleepNet
+from sscf.nn.sleepeegnet import SleepEEGNet
 
-BACKBONES: dict[str, type[Backbone]] = {"cnn_bilstm": CNNBiLSTM}
+BACKBONES: dict[str, type[Backbone]] = {
+    "cnn_bilstm": CNNBiLSTM,
+    "cnn_transformer": CNNTransformer,
+    "sleepeegnet": SleepEEGNet,
+    "lgsleepnet": LGSleepNet,
+}
 
-__all__ = ["BACKBONES", "Backbone", "CNNBiLSTM", "Tapped", "build", "find", "insert", "tap_output", "wrap"]
+__all__ = [
+    "BACKBONES",
+    "Backbone",
+    "CNNBiLSTM",
+    "CNNTransformer",
+    "LGSleepNet",
+    "SleepEEGNet",
+    "Tapped",
+    "build",
+    "find",
+    "insert",
+    "tap_output",
+    "wrap",
+]
 
 
 def build(name: str, *, in_channels: int, length: int, n_classes: int, **options: Any) -> Backbone:

@@ -24,15 +24,15 @@ class Backbone(nn.Module):
     ----------
     taps : names of the submodules where a module may be inserted, shallow first; the first one is the default.
     feature_dim : D, the size of a feature vector.
-    in_channels, min_length : C and the smallest T the input may have; a subclass sets them to have its input checked.
-    sequence : True if the input is a sequence of windows (B, S, C, T), False if it is single windows (B, C, T).
+    axes : the input, "(B, C, T)" for single windows or "(B, S, C, T)" for sequences of S windows.
+    in_channels, min_length : C and the smallest T the input may have.
     """
 
     taps: tuple[str, ...] = ()
     feature_dim: int
-    in_channels: int | None = None
-    min_length: int = 1
-    sequence: bool = False
+    axes: str = "(B, C, T)"
+    in_channels: int
+    min_length: int
     root: str = ""  # where tap names start, relative to this module
 
     classifier: nn.Module
@@ -59,20 +59,21 @@ class Backbone(nn.Module):
 
     def check(self, x: Tensor) -> None:
         """Raise InputError if `x` is not what this backbone takes."""
-        axes = "(B, S, C, T)" if self.sequence else "(B, C, T)"
-        if x.dim() != axes.count(",") + 1:
-            raise InputError(f"{type(self).__name__} takes {axes}, not a tensor of shape {tuple(x.shape)}")
-        if self.in_channels is not None and x.shape[-2] != self.in_channels:
+        name = type(self).__name__
+        if x.dim() != self.axes.count(",") + 1:
+            raise InputError(f"{name} takes {self.axes}, not a tensor of shape {tuple(x.shape)}")
+        if x.shape[-2] != self.in_channels:
             raise InputError(
-                f"{type(self).__name__} was built for {self.in_channels} channels, the input has {x.shape[-2]} "
-                f"(shape {tuple(x.shape)}, read as {axes})"
+                f"{name} was built for {self.in_channels} channels, the input has {x.shape[-2]}: "
+                f"shape {tuple(x.shape)} is read as {self.axes}"
             )
-        check_length(type(self).__name__, x.shape[-1], self.min_length)
+        self.check_length(x.shape[-1])
 
-
-def check_length(name: str, length: int, least: int) -> None:
-    if length < least:
-        raise InputError(f"{name} needs windows of at least {least} samples, these have {length}")
+    def check_length(self, length: int) -> None:
+        if length < self.min_length:
+            raise InputError(
+                f"{type(self).__name__} needs windows of at least {self.min_length} samples, these have {length}"
+            )
 
 
 class Tapped(nn.Module):
@@ -152,9 +153,6 @@ class Wrapped(Backbone):
 
     def features(self, x: Tensor) -> Tensor:
         return self.net(x)
-
-    def check(self, x: Tensor) -> None:
-        """The encoder is the user's: it alone knows what it takes."""
 
 
 def wrap(model: nn.Module, tap: str | Sequence[str] = "layer1", classifier: str | nn.Module | None = None) -> Backbone:
