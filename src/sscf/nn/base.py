@@ -24,15 +24,15 @@ class Backbone(nn.Module):
     ----------
     taps : names of the submodules where a module may be inserted, shallow first; the first one is the default.
     feature_dim : D, the size of a feature vector.
-    axes : the input, "(B, C, T)" for single windows or "(B, S, C, T)" for sequences of S windows.
-    in_channels, min_length : C and the smallest T the input may have.
+    sequence : True if the input is sequences of windows (B, S, C, T), False if it is single windows (B, C, T).
+    in_channels, min_length : C and the smallest T the input may have; C is None for a wrapped encoder.
     """
 
     taps: tuple[str, ...] = ()
     feature_dim: int
-    axes: str = "(B, C, T)"
-    in_channels: int
-    min_length: int
+    sequence: bool = False
+    in_channels: int | None = None
+    min_length: int = 1
     root: str = ""  # where tap names start, relative to this module
 
     classifier: nn.Module
@@ -59,13 +59,13 @@ class Backbone(nn.Module):
 
     def check(self, x: Tensor) -> None:
         """Raise InputError if `x` is not what this backbone takes."""
-        name = type(self).__name__
-        if x.dim() != self.axes.count(",") + 1:
-            raise InputError(f"{name} takes {self.axes}, not a tensor of shape {tuple(x.shape)}")
+        name, axes = type(self).__name__, "(B, S, C, T)" if self.sequence else "(B, C, T)"
+        if x.dim() != 3 + self.sequence:
+            raise InputError(f"{name} takes {axes}, not a tensor of shape {tuple(x.shape)}")
         if x.shape[-2] != self.in_channels:
             raise InputError(
                 f"{name} was built for {self.in_channels} channels, the input has {x.shape[-2]}: "
-                f"shape {tuple(x.shape)} is read as {self.axes}"
+                f"shape {tuple(x.shape)} is read as {axes}"
             )
         self.check_length(x.shape[-1])
 

@@ -21,13 +21,13 @@ class CNNTransformer(Backbone):
     Parameters
     ----------
     in_channels, length, n_classes : C, T (30 s at 100 Hz = 3000) and the number of classes.
-    sequence : the longest sequence S that can be given.
+    max_sequence : the longest sequence S that can be given.
     width : channels of the first block; the others double it three times.
     heads, dropout : of the Transformer layer; dropout also after the first pool.
     """
 
     taps = ("act1", "pool1")
-    axes = "(B, S, C, T)"
+    sequence = True
     min_length = 96  # the stride of all the convolutions and pools together
 
     def __init__(
@@ -36,7 +36,7 @@ class CNNTransformer(Backbone):
         length: int,
         n_classes: int,
         *,
-        sequence: int = 20,
+        max_sequence: int = 20,
         width: int = 64,
         heads: int = 8,
         dropout: float = 0.1,
@@ -51,7 +51,7 @@ class CNNTransformer(Backbone):
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.Sequential(*(_block(width * 2**i) for i in range(3)))
         self.feature_dim = dim = 8 * width
-        self.positions = nn.Parameter(torch.randn(sequence, dim) * 0.02)
+        self.positions = nn.Parameter(torch.randn(max_sequence, dim) * 0.02)
         self.context = nn.TransformerEncoderLayer(
             dim, heads, dim_feedforward=dim, dropout=dropout, activation="gelu", batch_first=True, norm_first=True
         )
@@ -62,7 +62,9 @@ class CNNTransformer(Backbone):
         self.check(x)
         steps, longest = x.shape[1], len(self.positions)
         if steps > longest:
-            raise InputError(f"CNNTransformer was built for sequences of up to {longest} epochs, these have {steps}")
+            raise InputError(
+                f"CNNTransformer was built for sequences of up to {longest} windows, these have {steps}: set max_sequence"
+            )
         maps = self.pool1(self.act1(self.norm1(self.conv1(x.flatten(0, 1)))))
         epochs = self.blocks(self.dropout(maps)).mean(-1).unflatten(0, x.shape[:2])
         return self.norm(self.context(epochs + self.positions[:steps]))

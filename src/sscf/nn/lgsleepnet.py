@@ -31,7 +31,7 @@ class LGSleepNet(Backbone):
     """
 
     taps = ("local1", "local2")
-    axes = "(B, S, C, T)"
+    sequence = True
     min_length = PATCH
     feature_dim = 128
 

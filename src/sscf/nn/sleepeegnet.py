@@ -32,7 +32,7 @@ class SleepEEGNet(Backbone):
     """
 
     taps = ("small1", "large1")
-    axes = "(B, S, C, T)"
+    sequence = True
     min_length = 400  # the longest kernel
 
     def __init__(
@@ -64,9 +64,10 @@ class SleepEEGNet(Backbone):
 
     def features(self, x: Tensor) -> Tensor:
         self.check(x)
-        if x.shape[-1] != self.length:
+        epochs = self._epochs(x.flatten(0, 1))
+        if epochs.shape[1] != self.encoder.input_size:
             raise InputError(f"SleepEEGNet was built for windows of {self.length} samples, these have {x.shape[-1]}")
-        encoded, last = self.encoder(self._epochs(x.flatten(0, 1)).unflatten(0, x.shape[:2]))
+        encoded, last = self.encoder(epochs.unflatten(0, x.shape[:2]))
         return self._decode(encoded, *last)
 
     def _epochs(self, x: Tensor) -> Tensor:
