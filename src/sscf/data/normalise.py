@@ -93,7 +93,8 @@ class Normaliser:
                 power = np.einsum("...t,...t->...", x, x, dtype=np.float64) / x.shape[-1]
                 x /= np.maximum(np.sqrt(power), _SMALLEST)[..., None].astype(np.float32)
             return x
-        assert self.mean is not None and self.std is not None
+        assert self.mean is not None
+        assert self.std is not None
         mean, std = self.mean, np.maximum(self.std, _SMALLEST)
         if self.kind == "recording":
             if recordings is None:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,20 +139,21 @@ class TaskView:
             return []
         joined = (np.diff(self.recordings) == 0) & (np.diff(self.positions) == self.domain.hop)
         edges = [0, *(np.flatnonzero(~joined) + 1).tolist(), len(self)]
-        return list(zip(edges[:-1], edges[1:], strict=True))
+        return list(pairwise(edges))
 
 
 _SLEEP = ("W", "N1", "N2", "N3", "REM")
 _HAR6 = ("walking", "upstairs", "downstairs", "jogging", "sitting", "standing")
+_STAIRS = {"upstairs": "stairs", "downstairs": "stairs"}
 
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         Task("sleep", _SLEEP, {"*": {**{s: s for s in _SLEEP}, "N4": "N3"}}, backbone="cnn_transformer", sequence=20),
         Task("ecg", ("normal", "af", "other")),
-        Task("har", ("walking", "stairs", "sitting", "standing")),
+        Task("har", ("walking", "stairs", "sitting", "standing"), {"*": _STAIRS}),
         # Without the direction of gravity sitting and standing cannot be told apart.
-        Task("har3", ("walking", "stairs", "still"), {"*": {"sitting": "still", "standing": "still"}}),
+        Task("har3", ("walking", "stairs", "still"), {"*": {**_STAIRS, "sitting": "still", "standing": "still"}}),
         Task("har6", _HAR6),
     )
 }
