@@ -21,25 +21,23 @@ def tasks(
     sitting: tuple[str, ...] = (),
     standing: tuple[str, ...] = (),
     dropped: tuple[str, ...] = (),
-    har6: bool = True,
 ) -> dict[str, dict[str, str | None]]:
-    """The maps own label -> class of `har`, `har3` and (for sets that tell up from down) `har6`.
+    """The maps own label -> class of `har`, `har3` and `har6`; a set takes part with the classes it has.
 
-    `stairs` are own labels that do not say which way; every own label must be named once, if only as dropped.
+    `stairs` are own labels that do not say which way, which `har6` drops. Every own label is named once, if only as
+    dropped.
     """
     both = (*upstairs, *downstairs, *stairs)
     unused = dict.fromkeys((*jogging, *dropped))
-    maps: dict[str, dict[str, str | None]] = {
+    return {
         "har": {**_each(walking=walking, stairs=both, sitting=sitting, standing=standing), **unused},
         "har3": {**_each(walking=walking, stairs=both, still=(*sitting, *standing)), **unused},
-    }
-    if har6:
-        maps["har6"] = {
+        "har6": {
             **_each(walking=walking, upstairs=upstairs, downstairs=downstairs, jogging=jogging),
             **_each(sitting=sitting, standing=standing),
             **dict.fromkeys((*stairs, *dropped)),
-        }
-    return maps
+        },
+    }
 
 
 def _each(**classes: tuple[str, ...]) -> dict[str, str | None]:

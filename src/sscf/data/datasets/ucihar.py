@@ -1,8 +1,8 @@
 """UCIHAR: a smartphone at the waist, 30 subjects, six activities, handed out as windows of 128 samples at 50 Hz.
 
-The windows come through unchanged (`total_acc`, in g, gravity included); train and test are put together, one recording per
-subject. Positions are found from the samples that neighbouring windows share: a window that repeats the second half of
-the one before it starts 64 samples later; any other starts after it (the break is of unknown length).
+The windows come through unchanged (`total_acc`, in g, gravity included); train and test are put together, one
+recording per subject. Positions are found from the samples that neighbouring windows share: a window that repeats the
+second half of the one before it starts 64 samples later; any other starts after its end (how long after is unknown).
 
 `har6` lacks jogging here: UCIHAR has five of its six classes.
 """
@@ -60,13 +60,10 @@ def _part(
     activity, subjects = (read_csv(path, [0], header=False)[0].astype(np.int64) for path in paths[:2])
     windows = np.stack([_signal(path) for path in paths[2:]], axis=1)
     if not len(windows) == len(activity) == len(subjects):
-        raise DataError(
-            f"{paths[0]}: {len(activity)} labels, {len(subjects)} subjects and {len(windows)} windows; is a file cut short?"
-        )
-    if bad := set(activity) - set(range(1, 7)):
-        raise DataError(
-            f"{paths[0]}: activity {min(bad)} in line {np.argmax(activity == min(bad)) + 1}; known are 1..6"
-        )
+        raise DataError(f"{paths[0]}: {len(activity)} labels, but {len(subjects)} subjects and {len(windows)} windows")
+    if (unknown := (activity < 1) | (activity > 6)).any():
+        line = int(np.argmax(unknown))
+        raise DataError(f"{paths[0]}: line {line + 1}: activity {activity[line]}; known are 1 to 6")
     return windows, activity, subjects
 
 

@@ -1,7 +1,7 @@
 """USC-HAD: a MotionNode on the front right hip, 14 subjects, 12 activities, 5 trials each, 100 Hz.
 
-The activity is the number in the file name (`a3t2.mat`: activity 3, trial 2). The strings inside are spelt in many ways,
-and in `Subject14/a3t2.mat` both string and number are those of another activity.
+The activity is the number in the file name (`a3t2.mat`: activity 3, trial 2). The strings inside are spelt in many
+ways, and in `Subject14/a3t2.mat` both string and number are those of another activity.
 
 Walking left and right are walking in a circle on the level: they are `walking` like walking forward. Standing in an
 elevator is neither still nor walking and is dropped, as are jumping and sleeping.
