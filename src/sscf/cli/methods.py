@@ -33,24 +33,28 @@ def methods(
 def _describe(method: Any) -> dict[str, Any]:
     """A method as plain values."""
     from sscf.rules import RULES
+    from sscf.rules.base import search_range
 
     rule = RULES[method.rule]
+    combined = "+" in method.name
+    titles = [method.title, rule.title] if combined else [method.title or rule.title]
+    papers = [method.paper, rule.paper] if combined else [method.paper or rule.paper]
     parameters = {
         key: {
             "default": method.rule_params.get(key, info.default),
-            "search": info.json_schema_extra["search"],
+            "search": search_range(info),
             "meaning": info.description,
         }
         for key, info in rule.Params.model_fields.items()
     }
     return {
         "name": method.name,
-        "title": method.title or rule.title,
+        "title": " + ".join(titles),
+        "paper": "; ".join(papers),
         "calibration": method.strata,
         **({"overrides": dict(method.overrides)} if method.overrides else {}),
-        "backbone": method.backbone or "the task's",
+        "backbone": method.backbone or "that of the task",
         "rule": method.rule,
-        "paper": rule.paper,
         "needs_domains": rule.needs_domains,
         "parameters": parameters,
     }
@@ -60,32 +64,37 @@ def _print_all(described: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    table = Table("method", "what", "calibration", "rule", "hyper-parameters", title="Methods", title_justify="left")
+    console = Console(highlight=False)
+    table = Table("method", "what, where from, hyper-parameters = default {search}", show_lines=True)
     for one in described:
-        parameters = ", ".join(f"{key}={_short(value['default'])}" for key, value in one["parameters"].items())
-        table.add_row(one["name"], one["title"], one["calibration"], one["rule"], parameters)
+        lines = [one["title"], f"[dim]{one['paper']}[/dim]", *map(_line, one["parameters"].items())]
+        table.add_row(one["name"], "\n".join(lines))
     console.print(table)
-    console.print(
-        "Combine: sscf+RULE, global-anchor+RULE, domain-anchor+RULE; readings: sscf:amplitude|algorithm|equations."
-    )
-    console.print("Papers, meanings and search ranges of one of them: sscf methods NAME", markup=False)
+    console.print("Combine a calibration or a backbone with a rule: sscf+coral, global-anchor+irm, sleepeegnet+vrex.")
+    console.print("Readings of a calibration: sscf:amplitude, sscf:algorithm, sscf:equations.")
+    console.print("More about one of them: sscf methods NAME")
 
 
 def _print_one(one: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(highlight=False)
     for key, value in one.items():
         if key != "parameters":
-            console.print(f"{key.replace('_', ' '):14} {value}", markup=False, highlight=False)
+            console.print(f"{key.replace('_', ' '):14} {value}", markup=False)
     if one["parameters"]:
         table = Table("hyper-parameter", "default", "search", "meaning")
         for key, value in one["parameters"].items():
             search = ", ".join(map(_short, value["search"])) or "-"
             table.add_row(key, _short(value["default"]), search, value["meaning"])
         console.print(table)
+
+
+def _line(parameter: tuple[str, dict[str, Any]]) -> str:
+    key, value = parameter
+    search = " {" + ", ".join(map(_short, value["search"])) + "}" if value["search"] else ""
+    return f"{key} = {_short(value['default'])}{search}"
 
 
 def _short(value: Any) -> str:

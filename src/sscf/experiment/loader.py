@@ -18,7 +18,7 @@ from sscf.rules.base import Batch
 
 
 class View(Protocol):
-    """What the loader needs of a task view: a domain, the rows of it that are kept, and their classes."""
+    """What the loader needs of a task view: rows of a domain, their classes, the runs that are not broken by a gap."""
 
     @property
     def domain(self) -> Any: ...
@@ -26,6 +26,7 @@ class View(Protocol):
     def index(self) -> np.ndarray: ...
     @property
     def y(self) -> np.ndarray: ...
+    def runs(self) -> list[tuple[int, int]]: ...
 
 
 class Normaliser(Protocol):
@@ -59,13 +60,11 @@ def sequence_index(view: View, length: int) -> Sequences:
     A run of m >= length windows is cut from its start; when length does not divide m, a last sequence covers the run's
     end and repeats some windows of the one before. Shorter runs are kept apart (`short`).
     """
-    recordings, positions = view.domain.recordings[view.index], view.domain.positions[view.index]
-    order = np.lexsort((positions, recordings))
-    broken = (np.diff(recordings[order]) != 0) | (np.diff(positions[order]) != _hop(view.domain))
     rows, repeated, short = [np.empty((0, length), np.int64)], [np.empty(0, np.int64)], []
-    for run in np.split(order, np.flatnonzero(broken) + 1):
+    for first, last in view.runs():
+        run = np.arange(first, last)
         if len(run) < length:
-            short += [run] if len(run) else []
+            short.append(run)
             continue
         overlap = -len(run) % length
         starts = np.arange(0, len(run) - length + 1, length)
@@ -76,20 +75,12 @@ def sequence_index(view: View, length: int) -> Sequences:
     return Sequences(np.concatenate(rows), np.concatenate(repeated), tuple(short))
 
 
-def _hop(domain: Any) -> int:
-    """Samples from one window to the next within a run: the window's length, or less where windows overlap."""
-    positions, recordings = np.asarray(domain.positions), np.asarray(domain.recordings)
-    order = np.lexsort((positions, recordings))
-    steps = np.diff(positions[order])[np.diff(recordings[order]) == 0]
-    return int(min(domain.windows.shape[-1], steps[steps > 0].min(initial=np.iinfo(np.int64).max)))
-
-
 def _gather(view: View, normaliser: Normaliser, positions: np.ndarray, out: np.ndarray) -> None:
     """Write the normalised windows at `positions` (n,) of a view to `out` (n, C, T)."""
     rows = view.index[positions]
     order = np.argsort(rows)  # the disk is read front to back
     rows = rows[order]
-    out[order] = normaliser.apply(view.domain.windows[rows], view.domain.recordings[rows])
+    out[order] = normaliser.apply(view.domain.read(rows), view.domain.recordings[rows])
 
 
 class DomainLoader:

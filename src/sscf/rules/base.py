@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 from torch import Tensor, nn
 
 from sscf.errors import ConfigError, InputError
@@ -113,6 +114,12 @@ def param(default: Any, description: str, search: Sequence[Any] = (), **limits: 
     return Field(default, description=description, json_schema_extra={"search": list(search)}, **limits)
 
 
+def search_range(info: FieldInfo) -> list[Any]:
+    """The values a search may try for a hyper-parameter; empty if it is not worth searching."""
+    extra = info.json_schema_extra
+    return list(extra["search"]) if isinstance(extra, dict) else []  # type: ignore[arg-type]
+
+
 class Rule(nn.Module):
     """A way to learn from several domains.
 
@@ -159,6 +166,10 @@ class Rule(nn.Module):
         return risk + weight * penalty
 
 
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
 def input_channels(model: Backbone) -> int:
     """Channels of the windows a model takes; of a wrapped encoder, those of its first convolution."""
     if model.in_channels is not None:
@@ -166,13 +177,14 @@ def input_channels(model: Backbone) -> int:
     for module in model.modules():
         if isinstance(module, nn.Conv1d):
             return module.in_channels
-    raise ConfigError(f"cannot tell how many channels {type(model).__name__} takes: set its attribute `in_channels`")
+    raise ConfigError(f"cannot tell how many channels {type(model).__name__} takes: set its `in_channels`")
 
 
 def tap_channels(model: Backbone, tap: str) -> int:
     """Channels of the feature maps at a tap, found by sending one window of zeros there."""
-    shape = (1, input_channels(model), max(model.min_length, 1024))
-    x = next(model.parameters()).new_zeros((1, *shape) if model.sequence else shape)
+    length = getattr(model, "length", max(model.min_length, 1024))  # some backbones take one length only
+    shape = (1, input_channels(model), length)
+    x = torch.zeros((1, *shape) if model.sequence else shape, device=device_of(model))
     training = model.training
     model.eval()  # batch norm must not count this window
     with torch.no_grad():

@@ -20,5 +20,5 @@ class InstanceNorm(ERM):
         eps: float = param(1e-5, "added to the variance", gt=0)
 
     def prepare(self, model: Backbone, tap: str) -> None:
-        channels = base.tap_channels(model, tap)
-        insert(model, tap, nn.InstanceNorm1d(channels, eps=self.params.eps, affine=self.params.affine))
+        layer = nn.InstanceNorm1d(base.tap_channels(model, tap), eps=self.params.eps, affine=self.params.affine)
+        insert(model, tap, layer.to(base.device_of(model)))

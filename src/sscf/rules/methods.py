@@ -14,6 +14,7 @@ from sscf.errors import ConfigError
 from sscf.rules import RULES
 
 Strata = Literal["none", "global", "domain", "kmeans"]
+_SSCF = "Rethinking Time Series Domain Generalization via Structure-Stratified Calibration, 2026"
 READINGS = ("amplitude", "algorithm", "equations")
 
 
@@ -28,6 +29,7 @@ class Method:
     backbone: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     title: str = ""
+    paper: str = ""  # of the calibration or the backbone; a rule has its own
 
     @property
     def calibrated(self) -> bool:
@@ -38,12 +40,28 @@ METHODS: Mapping[str, Method] = {
     method.name: method
     for method in [
         *(Method(name, rule=name) for name in RULES),
-        Method("deep-coral", rule="coral", rule_params={"form": "deep"}, title="Deep CORAL"),
-        Method("global-anchor", strata="global", title="Calibration to one anchor of all sources (K=1)"),
-        Method("domain-anchor", strata="domain", title="Calibration to one anchor per source data set"),
-        Method("sscf", strata="kmeans", title="Structure-stratified spectral calibration"),
-        Method("sleepeegnet", backbone="sleepeegnet", title="SleepEEGNet trained by ERM"),
-        Method("lgsleepnet", backbone="lgsleepnet", title="LG-SleepNet trained by ERM"),
+        Method(
+            "deep-coral",
+            rule="coral",
+            rule_params={"form": "deep"},
+            title="Deep CORAL",
+            paper="Sun & Saenko, Deep CORAL, ECCV Workshops 2016",
+        ),
+        Method("global-anchor", strata="global", title="Calibration to one anchor of all sources (K=1)", paper=_SSCF),
+        Method("domain-anchor", strata="domain", title="Calibration to one anchor per source data set", paper=_SSCF),
+        Method("sscf", strata="kmeans", title="Structure-stratified spectral calibration", paper=_SSCF),
+        Method(
+            "sleepeegnet",
+            backbone="sleepeegnet",
+            title="SleepEEGNet",
+            paper="Mousavi et al., SleepEEGNet, PLoS ONE 2019",
+        ),
+        Method(
+            "lgsleepnet",
+            backbone="lgsleepnet",
+            title="LG-SleepNet",
+            paper="Shen et al., LGSleepNet, IEEE Transactions on Instrumentation and Measurement 2023",
+        ),
     ]
 }
 
@@ -74,7 +92,6 @@ def get_method(name: str) -> Method:
             raise ConfigError(f"method '{name}': unknown rule '{rule}'; rules are: {', '.join(RULES)}, deep-coral")
         added = METHODS[rule]
         if rule != "erm":  # sscf+erm is sscf: one method, one name
-            method = replace(
-                method, name=f"{method.name}+{rule}", rule=added.rule, rule_params=added.rule_params, title=""
-            )
+            name = f"{method.name}+{rule}"
+            method = replace(method, name=name, rule=added.rule, rule_params=added.rule_params)
     return method

@@ -72,4 +72,5 @@ class PSDNorm(ERM):
 
     def prepare(self, model: Backbone, tap: str) -> None:
         p = self.params
-        insert(model, tap, SpectralNorm(base.tap_channels(model, tap), p.size, p.momentum, p.eps))
+        layer = SpectralNorm(base.tap_channels(model, tap), p.size, p.momentum, p.eps)
+        insert(model, tap, layer.to(base.device_of(model)))

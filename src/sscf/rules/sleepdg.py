@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sscf.nn.base import Backbone
 from sscf.rules import base
-from sscf.rules.base import Batch, ByDomain, CrossEntropy, Rule, flat, moments, pairwise_mean_square, param
+from sscf.rules.base import Batch, ByDomain, Rule, flat, moments, pairwise_mean_square, param
 
 
 def epoch_alignment(features: ByDomain) -> Tensor:
@@ -63,23 +61,23 @@ class SleepDG(Rule):
         reconstruction: float = param(1.0, "weight of the reconstruction error", [0.1, 0.5, 1.0], ge=0)
         label_smoothing: float = param(0.1, "label smoothing of the cross-entropy", [0.0, 0.1], ge=0, lt=1)
 
-    def __init__(self, params: Any = None, **sizes: int) -> None:
-        super().__init__(params, **sizes)
-        self.criterion = CrossEntropy(self.params.label_smoothing)
-
     def prepare(self, model: Backbone, tap: str) -> None:
-        self.decoder = Decoder(self.feature_dim, base.input_channels(model))
+        self.decoder = Decoder(self.feature_dim, base.input_channels(model)).to(base.device_of(model))
 
     def loss(self, model: Backbone, batch: Batch, step: int) -> Tensor:
+        p = self.params
         z = model.features(batch.x)
-        signal = batch.x.flatten(0, -3)
+        logits = model.classify(z)
+        signal = batch.x.flatten(0, -3)  # (windows, C, T)
+        rebuilt = self.decoder(z.flatten(0, -2), signal.shape[-1]).float()
+        # Smoothing in the open: it adds to whatever criterion the trainer has set.
+        uniform = -flat(logits).log_softmax(1).mean()
         parts = {
-            "risk": self.criterion(model.classify(z), batch.y),
-            "epoch": self.params.epoch * epoch_alignment(batch.split(flat(z))),
-            "reconstruction": self.params.reconstruction
-            * F.mse_loss(self.decoder(z.flatten(0, -2), signal.shape[-1]).float(), signal),
+            "risk": (1 - p.label_smoothing) * self.criterion(logits, batch.y) + p.label_smoothing * uniform,
+            "epoch": p.epoch * epoch_alignment(batch.split(flat(z))),
+            "reconstruction": p.reconstruction * F.mse_loss(rebuilt, signal),
         }
         if z.dim() == 3:
-            parts["sequence"] = self.params.sequence * sequence_alignment(batch.split(z.float()))
+            parts["sequence"] = p.sequence * sequence_alignment(batch.split(z.float()))
         self.log = {name: part.item() for name, part in parts.items()}
         return torch.stack(list(parts.values())).sum()
