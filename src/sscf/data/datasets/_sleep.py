@@ -122,8 +122,7 @@ class Hypnogram:
             )
         starts, stops, labels, _ = zip(*self.stages, strict=True)
         track = Intervals(starts, stops, labels, unscored=UNSCORED)
-        pieces = [_on_grid(piece, scored[0].start) for piece in signals.recordings(track)]
-        return [piece for piece in pieces if piece.duration >= EPOCH_S - Intervals.TOLERANCE_S]
+        return [_on_grid(piece, scored[0].start) for piece in signals.recordings(track)]
 
 
 def _scored(stage: Stage) -> bool:
