@@ -184,11 +184,11 @@ class SpectralCalibration(nn.Module):
 
         Anchors per data set are trained so: a source sample uses its own set's anchor.
         """
-        self._forced = stratum
+        outer, self._forced = self._forced, stratum
         try:
             yield
         finally:
-            self._forced = None
+            self._forced = outer
 
     def forward(self, x: Tensor) -> Tensor:
         """Calibrated map (B, C, L), in the dtype of x."""
