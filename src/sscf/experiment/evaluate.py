@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sscf.core import welch_power
 from sscf.data.tasks import TaskView
-from sscf.experiment.train import Fitted, probabilities, rows_of
+from sscf.experiment.fitted import Fitted, probabilities, rows_of
 from sscf.nn import tap_output
 from sscf.protocol import confusion, macro_f1, scores
 from sscf.protocol.metrics import accuracy

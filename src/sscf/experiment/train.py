@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from sscf.core import Anchors, SpectralCalibration, welch_power
 from sscf.data.normalise import Normaliser
 from sscf.data.tasks import TaskView
 from sscf.errors import ConfigError, SSCFError
-from sscf.experiment.config import SEARCHABLE, SSCFConfig, TrainConfig
+from sscf.experiment.config import SEARCHABLE, SSCFConfig
+from sscf.experiment.fitted import EVALUATION_BATCH, Fitted, Settings, confusion_of, probabilities, rows_of
 from sscf.experiment.loader import DomainLoader, evaluation_batches
 from sscf.experiment.stages import NoCache, Stages
 from sscf.nn import Backbone, build, find, insert, tap_output
@@ -27,80 +28,11 @@ from sscf.rules import build_rule
 from sscf.rules.base import Batch, CrossEntropy
 from sscf.rules.methods import Method
 
-EVALUATION_BATCH = 512  # windows
-
 Progress = Callable[[dict[str, Any]], None]
 
 
 class TrainingFailed(SSCFError):
     """Training cannot go on; the message says where it stood."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a method is trained, apart from the data and the seed."""
-
-    method: Method
-    train: TrainConfig = field(default_factory=TrainConfig)
-    sscf: SSCFConfig = field(default_factory=SSCFConfig)
-    normalisation: str = "center"
-    selection: str = "source-val"
-    backbone: str | None = None
-    backbone_params: dict[str, Any] = field(default_factory=dict)
-
-    def identity(self) -> dict[str, Any]:
-        """Everything here that changes the trained weights, as JSON."""
-        calibrated = self.method.calibrated
-        return {
-            "rule": self.method.rule,
-            "rule_params": dict(self.method.rule_params),
-            "strata": self.method.strata,
-            "train": self.train.model_dump(),
-            "sscf": self.sscf.model_dump() if calibrated else None,
-            "normalisation": self.normalisation,
-            "selection": self.selection,
-            "backbone": self.backbone,
-            "backbone_params": self.backbone_params,
-        }
-
-
-@dataclass
-class Fitted:
-    """A trained model and what is needed to use and to judge it."""
-
-    model: Backbone
-    settings: Settings
-    classes: tuple[str, ...]
-    sequence: int
-    channels: tuple[str, ...]
-    length: int
-    fs: float
-    tap: str
-    source_normaliser: Normaliser | None
-    validation: dict[str, Any]
-    history: dict[str, list[float]]
-    stage1_history: dict[str, list[float]] | None = None
-    chosen: dict[str, Any] = field(default_factory=dict)
-    candidates: list[dict[str, Any]] = field(default_factory=list)
-    checkpoints: list[dict[str, Tensor]] = field(default_factory=list)
-
-    @property
-    def calibration(self) -> SpectralCalibration | None:
-        """The calibration inside the model, if it has one."""
-        found = find(self.model, SpectralCalibration)
-        return found[0] if found else None
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    def normaliser(self, view: TaskView) -> Normaliser:
-        return Normaliser.for_domain(self.settings.normalisation, view.domain, self.source_normaliser)
-
-    def batches(self, view: TaskView) -> Iterator[tuple[Tensor, np.ndarray]]:
-        """Normalised inputs and the rows of the view they belong to (-1: context only)."""
-        size = max(1, EVALUATION_BATCH // self.sequence)
-        return evaluation_batches(view, self.normaliser(view), size, self.sequence, self.device)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -203,13 +135,19 @@ class _Trainer:
     def normaliser(self, view: TaskView, settings: Settings) -> Normaliser:
         return Normaliser.for_domain(settings.normalisation, view.domain, self.source_normaliser)
 
+    def backbone_name(self, settings: Settings) -> str:
+        return settings.method.backbone or settings.backbone or self.first.task.backbone
+
     def build(self, settings: Settings) -> Backbone:
         """A new network with weights drawn from the seed."""
         torch.manual_seed(self.seed)
         channels, length = self.first.domain.windows.shape[1:]
-        name = settings.backbone or settings.method.backbone or self.first.task.backbone
         return build(
-            name, in_channels=channels, length=length, n_classes=len(self.first.classes), **settings.backbone_params
+            self.backbone_name(settings),
+            in_channels=channels,
+            length=length,
+            n_classes=len(self.first.classes),
+            **settings.backbone_params,
         ).to(self.device)
 
     def fit(self, settings: Settings) -> Fitted:
@@ -230,14 +168,7 @@ class _Trainer:
             anchors = self.anchors(auxiliary, tap, settings)
             if settings.sscf.init == "warm":
                 model.load_state_dict(auxiliary.state_dict(), strict=False)
-            s = settings.sscf
-            calibration = SpectralCalibration(
-                anchors,
-                gradient=s.gradient,
-                restore_mean=s.restore_mean,
-                strength=float(s.strength),  # type: ignore[arg-type]
-            )
-            insert(model, tap, calibration.to(self.device))
+            insert(model, tap, settings.calibration(anchors).to(self.device))
         rule.criterion = self.criterion(settings)
         result = self.train(model, rule, settings, settings.train.epochs, "training")
         chosen = {name: getattr(settings.sscf, name) for name in SEARCHABLE} if settings.method.calibrated else {}
@@ -246,6 +177,8 @@ class _Trainer:
         return Fitted(
             model=model,
             settings=settings,
+            backbone_name=self.backbone_name(settings),
+            n_domains=len(self.views),
             classes=self.first.classes,
             sequence=self.sequence,
             channels=self.first.domain.channels,
@@ -305,26 +238,22 @@ class _Trainer:
         s = settings.sscf
         frame = int(s.frame)  # type: ignore[arg-type]
         hop = s.hop or max(1, frame // 2)
-        groups: list[np.ndarray] = []
 
         @torch.inference_mode()
         def spectra() -> Iterator[Tensor]:
-            for number, view in enumerate(self.training):
+            for view in self.training:
                 batches = evaluation_batches(
                     view, self.normaliser(view, settings), EVALUATION_BATCH // self.sequence, self.sequence, self.device
                 )
                 for x, positions in batches:
                     power = welch_power(tap_output(auxiliary, tap, x).float(), frame, hop, center=True)
-                    power = power[torch.from_numpy(positions.ravel() >= 0).to(power.device)]
-                    groups.append(np.full(len(power), number))
-                    yield power.cpu()
+                    yield power[torch.from_numpy(positions.ravel() >= 0).to(power.device)].cpu()
 
         common: dict[str, Any] = {"frame": frame, "hop": hop, "reading": s.reading, "mean": s.mean, "eps": s.eps}
         if settings.method.strata == "kmeans":
             return Anchors.fit(spectra, k=s.k, seed=self.seed, **common)  # type: ignore[arg-type]
-        power = torch.cat(list(spectra()))
-        numbers = np.concatenate(groups)
-        return Anchors.fit(power, groups=numbers if settings.method.strata == "domain" else numbers * 0, **common)
+        numbers = np.repeat(np.arange(len(self.training)), [len(view) for view in self.training])
+        return Anchors.fit(spectra, groups=numbers if settings.method.strata == "domain" else numbers * 0, **common)
 
     # Stage II, and any training
 
@@ -455,29 +384,6 @@ class _Average:
 
     def __exit__(self, *exc: object) -> None:
         self._swap()
-
-
-def rows_of(view: TaskView, rows: np.ndarray) -> TaskView:
-    """The view cut down to some of its rows."""
-    return replace(view, index=view.index[rows], y=view.y[rows])
-
-
-@torch.inference_mode()
-def probabilities(model: Backbone, batches: Iterator[tuple[Tensor, np.ndarray]], n: int, n_classes: int) -> np.ndarray:
-    """Class probabilities (n, classes) float32 of all rows of a view."""
-    model.eval()
-    out = np.empty((n, n_classes), np.float32)
-    for x, positions in batches:
-        seen = positions.ravel() >= 0
-        values = model(x).float().softmax(dim=-1).flatten(0, -2).cpu().numpy()
-        out[positions.ravel()[seen]] = values[seen]
-    return out
-
-
-def confusion_of(fitted: Fitted, view: TaskView) -> np.ndarray:
-    """Confusion matrix of a fitted model on a view."""
-    predicted = probabilities(fitted.model, fitted.batches(view), len(view), len(view.classes)).argmax(axis=1)
-    return confusion(view.y, predicted, len(view.classes))
 
 
 def _tap(model: Backbone, tap: Any) -> str:
