@@ -38,7 +38,7 @@ def spectral_distances(power: Tensor, target: Tensor, reading: str) -> Tensor:
     """Euclidean distances (B, K) of spectra (B, C, F) to targets (K, C * F) in the space of a reading."""
     sample = (power.sqrt() if reading == "amplitude" else power).flatten(1)
     # Differences, not |a|² − 2ab + |b|²: that cancels near an anchor, where it matters which one is nearest.
-    return torch.stack([(sample - one).square().sum(dim=1) for one in target.unbind(0)], dim=1).sqrt()
+    return torch.linalg.vector_norm(sample[:, None] - target, dim=-1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sscf.core.anchors import Anchors, matching_target, spectral_distances
-from sscf.core.welch import (
-    MATMUL_FRAME,
-    check_map,
-    fourier_basis,
-    power_by_basis,
-    power_by_fft,
-    window_values,
-)
+from sscf.core.welch import check_map, fourier_basis, frame_power, pieces, working
 from sscf.errors import InputError
 
 Gradient = Literal["mask", "full"]
@@ -37,49 +30,52 @@ def interpolation_matrix(frame: int, length: int, dtype: torch.dtype, device: to
     return (1 - (at.clamp(max=last) - bins[:, None]).abs()).clamp(min=0).to(dtype)
 
 
-def fourier_pair(length: int, dtype: torch.dtype, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
-    """Real matrices (L, 2F) and (2F, L), F = L // 2 + 1, of the real Fourier transform and its inverse."""
-    n = torch.arange(length, dtype=torch.float64, device=device)
-    f = torch.arange(length // 2 + 1, dtype=torch.float64, device=device)
-    angle = 2 * math.pi * torch.remainder(n[:, None] * f, length) / length
-    forward = torch.cat([torch.cos(angle), -torch.sin(angle)], dim=1)
-    # Every bin but zero and Nyquist stands for itself and its mirror image.
-    weight = torch.full_like(f, 2.0 / length)
-    weight[0] = 1.0 / length
-    if length % 2 == 0:
-        weight[-1] = 1.0 / length
-    return forward.to(dtype), (forward * weight.repeat(2)).T.contiguous().to(dtype)
+def _filtered(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+    """The centred map with its spectrum multiplied by `mask @ spread`; phases stay."""
+    centered = x - x.mean(dim=-1, keepdim=True)
+    return torch.fft.irfft(torch.fft.rfft(centered) * (mask @ spread), n=x.shape[-1])
 
 
-class _AmplitudeFilter(torch.autograd.Function):
-    """irFFT(rFFT(x) · mask). Symmetric in x, so its backward pass is itself: half the cost of autograd's."""
+class _Filter(torch.autograd.Function):
+    """`_filtered` with less to do and to keep: it is linear and symmetric in x, so backward is the filter itself."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, mask: Tensor) -> Tensor:
-        ctx.save_for_backward(x, mask)
-        return torch.fft.irfft(torch.fft.rfft(x) * mask, n=x.shape[-1])
+    def forward(ctx, x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, mask, spread)
+        if size := pieces(x):
+            out = torch.empty_like(x)
+            for source, part, place in zip(x.split(size), mask.split(size), out.split(size), strict=True):
+                place.copy_(_filtered(source, part, spread))
+            return out
+        return _filtered(x, mask, spread)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, mask = ctx.saved_tensors
-        grad_x = _AmplitudeFilter.apply(grad, mask) if ctx.needs_input_grad[0] else None
-        grad_mask = None
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, mask, spread = ctx.saved_tensors
+        grad_x = grad_mask = None
+        if ctx.needs_input_grad[0]:
+            grad_x = _Filter.apply(grad, mask, spread)
         if ctx.needs_input_grad[1]:
             length = x.shape[-1]
-            product = (torch.fft.rfft(grad).conj() * torch.fft.rfft(x)).real / length
-            mirrored = torch.full((mask.shape[-1],), 2.0, dtype=x.dtype, device=x.device)
-            mirrored[0] = 1
+            # Every bin but zero and Nyquist stands for itself and its mirror image; bin zero of a centred map is empty.
+            weight = torch.full((spread.shape[1],), 2 / length, dtype=x.dtype, device=x.device)
+            weight[0] = 0
             if length % 2 == 0:
-                mirrored[-1] = 1
-            grad_mask = product * mirrored
-        return grad_x, grad_mask
+                weight[-1] = 1 / length
+            product = (torch.fft.rfft(grad).conj() * torch.fft.rfft(x)).real
+            grad_mask = (product * weight) @ spread.T
+        return grad_x, grad_mask, None
 
 
-def amplitude_filter(x: Tensor, mask: Tensor) -> Tensor:
-    """Scale the spectrum of x (B, C, L) by a real mask (B, C, L // 2 + 1); phases stay. Differentiable in both."""
-    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
-        return _AmplitudeFilter.apply(x, mask)
-    return torch.fft.irfft(torch.fft.rfft(x) * mask, n=x.shape[-1])
+def amplitude_filter(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+    """Remove the mean over time of x (B, C, L) and scale its spectrum by a real mask; phases stay.
+
+    The mask is given at Welch bins, (B, C, F), together with the `interpolation_matrix` (F, L // 2 + 1) that spreads it.
+    Differentiable in x and mask, also twice.
+    """
+    if torch.compiler.is_compiling():
+        return _filtered(x, mask, spread)
+    return _Filter.apply(x, mask, spread)
 
 
 class SpectralCalibration(nn.Module):
@@ -99,9 +95,10 @@ class SpectralCalibration(nn.Module):
     restore_mean : bool
         Add the mean over time back to the calibrated map.
     strength : float
-        The mask to this power: 1 is the paper, 0 is the identity up to mean removal.
+        The mask at Welch bins to this power: 1 is the paper, 0 is the identity up to mean removal.
 
-    Shapes: (B, C, L) -> (B, C, L) with C the anchors' channels and L >= frame.
+    Shapes: (B, C, L) -> (B, C, L) with C the anchors' channels and L >= frame. Half precision is calibrated in float32,
+    in and outside autocast, and `.half()` leaves the anchors in float32.
 
     Examples
     --------
@@ -113,11 +110,14 @@ class SpectralCalibration(nn.Module):
     torch.Size([64, 4, 50])
     """
 
-    power: Tensor  # (K, C, F), the anchors
+    # The anchors, which are the state.
+    power: Tensor  # (K, C, F)
+    counts: Tensor  # (K,)
+    # What follows from them for the last kind of map seen.
     _target: Tensor  # (K, C * F), what a sample is compared with
-    _numerator: Tensor  # (K, C, F), square root of the mask's numerator
-    _basis: Tensor  # windowed Fourier matrix, or the window alone for long frames
-    _interpolation: Tensor  # (F, L // 2 + 1) for the last L seen
+    _numerator: Tensor  # (K, C, F) of the mask
+    _basis: Tensor  # of the Welch frames
+    _spread: Tensor  # (F, L // 2 + 1), interpolation
 
     def __init__(
         self,
@@ -130,33 +130,18 @@ class SpectralCalibration(nn.Module):
         super().__init__()
         if gradient not in GRADIENTS:
             raise InputError(f"gradient must be one of {', '.join(GRADIENTS)}, got {gradient!r}")
-        if not math.isfinite(strength) or strength < 0:
+        if isinstance(strength, bool) or not isinstance(strength, int | float) or not 0 <= strength < math.inf:
             raise InputError(f"strength must be a finite number of at least 0, got {strength!r}")
         self.frame, self.hop, self.window = anchors.frame, anchors.hop, anchors.window
-        self.reading, self.eps = anchors.reading, anchors.eps
+        self.reading, self.mean, self.eps = anchors.reading, anchors.mean, anchors.eps
         self.gradient, self.restore_mean, self.strength = gradient, restore_mean, float(strength)
-        self._anchors = anchors
-        self.register_buffer("power", anchors.power.clone())
-        self._derive()
+        self.register_buffer("power", anchors.power.detach().clone())
+        self.register_buffer("counts", anchors.counts.clone())
+        for name in ("_target", "_numerator", "_basis", "_spread"):
+            self.register_buffer(name, torch.empty(0), persistent=False)
         self.rank = rank
-        self._length = -1
-        self._forced: Tensor | None = None
-
-    def _derive(self) -> None:
-        """Buffers that follow from `power`; not part of the state."""
-        dtype, device = self.power.dtype, self.power.device
-        target = matching_target(self.power, self.reading)
-        self.register_buffer("_target", target.flatten(1), persistent=False)
-        exponent = 0.25 if self.reading == "equations" else 0.5
-        self.register_buffer("_numerator", self.power.pow(exponent * self.strength), persistent=False)
-        make = fourier_basis if self.frame <= MATMUL_FRAME else window_values
-        self.register_buffer("_basis", make(self.frame, self.window, dtype, device), persistent=False)
-        self.register_buffer("_interpolation", torch.empty(0, dtype=dtype, device=device), persistent=False)
-
-    def _load_from_state_dict(self, *args, **kwargs) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._derive()
-        self._length = -1
+        self._kind: tuple[object, ...] | None = None  # the kind of map the derived buffers are for
+        self._assigned: Tensor | None = None
 
     @property
     def k(self) -> int:
@@ -175,8 +160,10 @@ class SpectralCalibration(nn.Module):
 
     @property
     def anchors(self) -> Anchors:
-        """The anchors in use, as on their way to a file."""
-        return self._anchors.with_power(self.power.detach())
+        """The anchors in use."""
+        return Anchors(
+            self.power, self.counts, self.frame, self.hop, self.reading, self.mean, eps=self.eps, window=self.window
+        )
 
     @contextmanager
     def assigned(self, stratum: Tensor) -> Iterator[None]:
@@ -184,40 +171,35 @@ class SpectralCalibration(nn.Module):
 
         Anchors per data set are trained so: a source sample uses its own set's anchor.
         """
-        outer, self._forced = self._forced, stratum
+        before, self._assigned = self._assigned, stratum
         try:
             yield
         finally:
-            self._forced = outer
+            self._assigned = before
 
     def forward(self, x: Tensor) -> Tensor:
         """Calibrated map (B, C, L), in the dtype of x."""
         self._check(x)
         with torch.autocast(x.device.type, enabled=False):
-            work = x if x.dtype in (torch.float32, torch.float64) else x.float()
-            mean = work.mean(dim=-1, keepdim=True)
-            centered = work - mean
-            if self.gradient == "full":
-                power = self._power(centered)
-            else:
-                with torch.no_grad():
-                    power = self._power(centered)
-            stratum = self._forced if self._forced is not None else self._nearest(power.detach())
-            mask = self._numerator.to(work.dtype)[stratum] * (power + self.eps).pow(-0.5 * self.strength)
-            full = mask @ self._interpolate(x.shape[-1]).to(work.dtype)
-            calibrated = self._filter(centered, full)
+            work = working(x)
+            target, numerator, basis, spread = self._constants(work)
+            with torch.set_grad_enabled(self.gradient == "full" and torch.is_grad_enabled()):
+                power = frame_power(work, basis, self.hop, center=True)
+                mask = numerator[self._choose(power, target)] * (power + self.eps).pow(-0.5 * self.strength)
+            calibrated = amplitude_filter(work, mask, spread)
             if self.restore_mean:
-                calibrated = calibrated + mean
+                calibrated = calibrated + work.mean(dim=-1, keepdim=True)
             return calibrated.to(x.dtype)
 
     @torch.no_grad()
     def distances(self, x: Tensor) -> Tensor:
         """Distance of every sample to every anchor, (B, K)."""
         self._check(x)
-        work = x if x.dtype in (torch.float32, torch.float64) else x.float()
-        return self._distances(self._power(work - work.mean(dim=-1, keepdim=True)))
+        with torch.autocast(x.device.type, enabled=False):
+            work = working(x)
+            target, _, basis, _ = self._constants(work)
+            return spectral_distances(frame_power(work, basis, self.hop, center=True), target, self.reading)
 
-    @torch.no_grad()
     def match(self, x: Tensor) -> Tensor:
         """Index of the anchor each sample takes (B,): the `rank`-th nearest, ties to the lowest index."""
         return self._ranked(self.distances(x))
@@ -234,30 +216,46 @@ class SpectralCalibration(nn.Module):
         if x.shape[1] != self.power.shape[1]:
             raise InputError(f"the map has {x.shape[1]} channels, the anchors have {self.power.shape[1]}")
 
-    def _power(self, centered: Tensor) -> Tensor:
-        make = power_by_basis if self.frame <= MATMUL_FRAME else power_by_fft
-        return make(centered, self._basis.to(centered.dtype), self.frame, self.hop)
+    def _constants(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Target, numerator, basis and spread for maps of the length, dtype and device of x."""
+        kind = (x.shape[-1], x.dtype, x.device, self.strength)
+        if kind == self._kind:
+            return self._target, self._numerator, self._basis, self._spread
+        power = self.power.to(x)
+        exponent = 0.25 if self.reading == "equations" else 0.5
+        made = (
+            matching_target(power, self.reading).flatten(1),
+            power.pow(exponent * self.strength),
+            fourier_basis(self.frame, self.window, x.dtype, x.device),
+            interpolation_matrix(self.frame, x.shape[-1], x.dtype, x.device),
+        )
+        if not torch.compiler.is_compiling():  # a tensor made while tracing must not outlive the trace
+            self._target, self._numerator, self._basis, self._spread = made
+            self._kind = kind
+        return made
 
-    def _distances(self, power: Tensor) -> Tensor:
-        return spectral_distances(power, self._target.to(power.dtype), self.reading)
+    def _choose(self, power: Tensor, target: Tensor) -> Tensor:
+        if self._assigned is not None:
+            if self._assigned.shape != power.shape[:1]:
+                raise InputError(f"{self._assigned.numel()} strata assigned to {power.shape[0]} samples")
+            return self._assigned
+        if self.k == 1:
+            return torch.zeros(power.shape[0], dtype=torch.int64, device=power.device)
+        return self._ranked(spectral_distances(power.detach(), target, self.reading))
 
     def _ranked(self, distances: Tensor) -> Tensor:
         if self.rank == 1:
             return distances.argmin(dim=1)
         return distances.sort(dim=1, stable=True).indices[:, self.rank - 1]
 
-    def _nearest(self, power: Tensor) -> Tensor:
-        if self.k == 1:
-            return torch.zeros(power.shape[0], dtype=torch.int64, device=power.device)
-        return self._ranked(self._distances(power))
+    def _apply(self, fn, recurse: bool = True):
+        before = self.power
+        super()._apply(fn, recurse)
+        if self.power.dtype not in (torch.float32, torch.float64):
+            self.power = before.to(self.power.device)  # half precision has too small a range for power
+        self._kind = None
+        return self
 
-    def _interpolate(self, length: int) -> Tensor:
-        if self._length == length:
-            return self._interpolation
-        matrix = interpolation_matrix(self.frame, length, self.power.dtype, self.power.device)
-        if not torch.compiler.is_compiling():  # a tensor made while tracing must not outlive the trace
-            self._interpolation, self._length = matrix, length
-        return matrix
-
-    def _filter(self, x: Tensor, mask: Tensor) -> Tensor:
-        return amplitude_filter(x, mask)
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._kind = None

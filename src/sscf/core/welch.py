@@ -14,7 +14,9 @@ Window = Literal["hann", "rectangular"]
 WINDOWS: tuple[str, ...] = ("hann", "rectangular")
 
 # Up to this frame length a product with the windowed Fourier matrix beats an FFT of every frame (bench/operator.py).
-MATMUL_FRAME = 64
+MATMUL_FRAME = 128
+# Large maps are worked on in pieces of about this many numbers per thread, which stay in the processor's cache.
+PIECE_NUMBERS = 1 << 16
 
 
 def check_frames(frame: int, hop: int, window: str = "hann") -> None:
@@ -27,7 +29,7 @@ def check_frames(frame: int, hop: int, window: str = "hann") -> None:
         raise InputError(f"window must be one of {', '.join(WINDOWS)}, got {window!r}")
 
 
-def check_map(x: Tensor, frame: int | None = None) -> None:
+def check_map(x: Tensor, frame: int) -> None:
     """Raise InputError unless x is a real floating-point map (B, C, L) with L >= frame."""
     if not isinstance(x, Tensor):
         raise InputError(f"expected a torch tensor (B, C, L), got {type(x).__name__}")
@@ -35,41 +37,58 @@ def check_map(x: Tensor, frame: int | None = None) -> None:
         raise InputError(f"expected a real floating-point tensor, got {x.dtype}")
     if x.ndim != 3:
         raise InputError(f"expected a tensor of shape (B, C, L), got shape {tuple(x.shape)}")
-    if frame is not None and x.shape[-1] < frame:
+    if x.shape[-1] < frame:
         raise InputError(f"the map is shorter than one frame: L = {x.shape[-1]}, frame = {frame}")
 
 
-def window_values(frame: int, window: str, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
-    """The window (frame,), divided by its 2-norm so that the power scale does not depend on `frame`."""
-    if window == "hann":
-        # Computed here rather than by torch.hann_window so that it is the same under export, and exact in float64.
-        n = torch.arange(frame, dtype=torch.float64, device=device)
-        w = 0.5 - 0.5 * torch.cos(2 * math.pi * n / frame)
-    else:
-        w = torch.ones(frame, dtype=torch.float64, device=device)
-    return (w / torch.linalg.vector_norm(w)).to(dtype)
+def working(x: Tensor) -> Tensor:
+    """x itself in float32 or float64; half precision as float32, whose range power spectra need."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
-def fourier_basis(frame: int, window: str, dtype: torch.dtype, device: torch.device | str | None = None) -> Tensor:
-    """Real matrix (frame, 2F): frames @ basis holds the real, then the imaginary parts of the windowed rFFT."""
+def pieces(x: Tensor) -> int:
+    """How many samples of a map (B, C, L) to work on at a time; 0 is all at once."""
+    if torch.compiler.is_compiling() or x.device.type != "cpu":
+        return 0
+    rows = PIECE_NUMBERS * torch.get_num_threads() // max(1, x.shape[1] * x.shape[2])
+    return max(1, rows) if rows < x.shape[0] else 0
+
+
+def fourier_basis(frame: int, window: str, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """The window of unit 2-norm times the Fourier matrix, as `frame_power` takes it.
+
+    Up to `MATMUL_FRAME` a real matrix (frame, 2F): frames @ basis holds the real, then the imaginary parts of the
+    windowed rFFT. For longer frames the window alone, (frame,): there an FFT is faster.
+    """
     n = torch.arange(frame, dtype=torch.float64, device=device)
+    w = 0.5 - 0.5 * torch.cos(2 * math.pi * n / frame) if window == "hann" else torch.ones_like(n)
+    w = w / torch.linalg.vector_norm(w)  # so that the scale of the power does not depend on `frame`
+    if frame > MATMUL_FRAME:
+        return w.to(dtype)
     f = torch.arange(frame // 2 + 1, dtype=torch.float64, device=device)
     angle = 2 * math.pi * torch.remainder(n[:, None] * f, frame) / frame
-    w = window_values(frame, window, torch.float64, device)
     return (w[:, None] * torch.cat([torch.cos(angle), -torch.sin(angle)], dim=1)).to(dtype)
 
 
-def power_by_basis(x: Tensor, basis: Tensor, frame: int, hop: int) -> Tensor:
-    """Welch power (B, C, F) of a map (B, C, L) by one product with `fourier_basis`."""
-    spectrum = x.unfold(-1, frame, hop) @ basis
+def frame_power(x: Tensor, basis: Tensor, hop: int, *, center: bool) -> Tensor:
+    """Welch power (B, C, F) of a map (B, C, L) given `fourier_basis`; `center` removes the mean over time first."""
+    if size := pieces(x):
+        return torch.cat([_frame_power(piece, basis, hop, center) for piece in x.split(size)])
+    return _frame_power(x, basis, hop, center)
+
+
+def _frame_power(x: Tensor, basis: Tensor, hop: int, center: bool) -> Tensor:
+    frame = basis.shape[0]
+    if center:
+        x = x - x.mean(dim=-1, keepdim=True)
+    frames = x.unfold(-1, frame, hop)  # (B, C, n, frame)
+    if basis.ndim == 1:
+        spectrum = torch.view_as_real(torch.fft.rfft(frames * basis))
+        return spectrum.square().sum(dim=-1).mean(dim=-2)
+    # One flat product. `frames @ basis` would be a batch of tiny ones, ten times slower.
+    spectrum = (frames.reshape(-1, frame) @ basis).view(*frames.shape[:3], basis.shape[1])
     real, imaginary = spectrum.square().mean(dim=-2).chunk(2, dim=-1)
     return real + imaginary
-
-
-def power_by_fft(x: Tensor, window: Tensor, frame: int, hop: int) -> Tensor:
-    """Welch power (B, C, F) of a map (B, C, L) by an FFT of every frame."""
-    spectrum = torch.fft.rfft(x.unfold(-1, frame, hop) * window)
-    return torch.view_as_real(spectrum).square().sum(dim=-1).mean(dim=-2)
 
 
 def welch_power(x: Tensor, frame: int = 5, hop: int = 2, *, window: Window = "hann", center: bool = False) -> Tensor:
@@ -98,10 +117,6 @@ def welch_power(x: Tensor, frame: int = 5, hop: int = 2, *, window: Window = "ha
     """
     check_frames(frame, hop, window)
     check_map(x, frame)
-    if x.dtype not in (torch.float32, torch.float64):
-        x = x.float()
-    if center:
-        x = x - x.mean(dim=-1, keepdim=True)
-    if frame <= MATMUL_FRAME:
-        return power_by_basis(x, fourier_basis(frame, window, x.dtype, x.device), frame, hop)
-    return power_by_fft(x, window_values(frame, window, x.dtype, x.device), frame, hop)
+    with torch.autocast(x.device.type, enabled=False):
+        x = working(x)
+        return frame_power(x, fourier_basis(frame, window, x.dtype, x.device), hop, center=center)
