@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from sscf.data.datasets.base import DataSet, Recipe
@@ -34,10 +34,17 @@ UNSCORED = Drop("unscored")
 MOVEMENT = Drop("movement")
 
 
-def sleep_recipe(eeg: tuple[str, ...], eog: tuple[str, ...]) -> Recipe:
+def sleep_recipe(eeg: tuple[str, ...], eog: tuple[str, ...], **options: Any) -> Recipe:
     """The windows of every sleep set; `eeg` and `eog` are the spellings of the two channels, best first."""
-    channels = (Channel("EEG", eeg), Channel("EOG", eog))
-    return Recipe(window_s=EPOCH_S, hop_s=EPOCH_S, fs=100.0, channels=channels, unit="uV", band=(0.3, 35.0))
+    return Recipe(
+        window_s=EPOCH_S,
+        hop_s=EPOCH_S,
+        fs=100.0,
+        channels=(Channel("EEG", eeg), Channel("EOG", eog)),
+        unit="uV",
+        band=(0.3, 35.0),
+        options=options,
+    )
 
 
 def sleep_task(labels: tuple[str, ...]) -> dict[str, dict[str, str | None]]:
@@ -248,8 +255,8 @@ def nsrr_dataset(
     edfs          : glob of the EDF files below `edfs`. The subject is what follows the last hyphen of the name.
     wrong_staging : subject -> why its hypnogram cannot be believed; all its epochs are dropped and counted so.
     """
-    recipe = sleep_recipe(eeg, eog)
     unbelievable = dict(wrong_staging or {})
+    recipe = sleep_recipe(eeg, eog, **({"wrong_staging": unbelievable} if unbelievable else {}))
 
     def find(root: Path) -> list[Source]:
         psg = root / "polysomnography"

@@ -34,7 +34,7 @@ _CODES = {
     "Movement time": MOVEMENT,
     "Sleep stage ?": UNSCORED,
 }
-_RECIPE = sleep_recipe(eeg=("EEG Fpz-Cz",), eog=("EOG horizontal",))
+_RECIPE = sleep_recipe(eeg=("EEG Fpz-Cz",), eog=("EOG horizontal",), wake_margin_s=WAKE_MARGIN_S)
 
 
 def _find(root: Path) -> list[Source]:
