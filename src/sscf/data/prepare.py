@@ -102,8 +102,13 @@ def prepare(
     with _working_folder(final) as work, threadpool_limits(1):
         writing.remove_leftovers(final)
         job = _Job(dataset, root, work, final)
-        results = _run(job, sources, jobs, skip_bad, progress)
-        parts, skipped = _sort_out(results, skip_bad)
+        wanted = [source for source in sources if source.id not in dataset.exclude]
+        parts, skipped = _sort_out(_run(job, wanted, jobs, skip_bad, progress), skip_bad)
+        skipped += [
+            {"id": source.id, "subject": source.subject, "reason": f"known: {dataset.exclude[source.id]}"}
+            for source in sources
+            if source.id in dataset.exclude
+        ]
         if not any(part.windows for part in parts):
             raise DataError(f"{dataset.name}: no window left of {len(sources)} recordings; {_why(parts, skipped)}")
         _publish(job, parts, skipped)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -45,31 +46,40 @@ def resample(signal: NDArray[np.floating], fs: float, to: float) -> NDArray[np.f
     up, down = ratio.numerator, ratio.denominator
     if up < _GROUP:  # several periods at once make the matrix products worth it
         up, down = up * -(-_GROUP // up), down * -(-_GROUP // up)
+    reach, groups = _phases(up, down)
+    n_out = x.size * up // down
+    periods = -(-n_out // up)
+    padded = _odd_reflection(x, reach, max(0, periods * down + reach - x.size) + down)
+    out = np.empty((periods, up), np.float32)
+    for first, start, matrix in groups:
+        width, phases = matrix.shape
+        looked_at = as_strided(
+            padded[start:], (periods, width), (down * padded.itemsize, padded.itemsize), writeable=False
+        )
+        for row in range(0, periods, _ROWS):
+            out[row : row + _ROWS, first : first + phases] = looked_at[row : row + _ROWS] @ matrix
+    return out.reshape(-1)[:n_out]
+
+
+@lru_cache(maxsize=16)
+def _phases(up: int, down: int) -> tuple[int, list[tuple[int, int, NDArray[np.float32]]]]:
+    """How far the filter reaches, in input samples, and for each group of output phases of a period of `up` outputs and
+    `down` inputs: (first phase, first input looked at in the signal padded by `reach`, (inputs, phases) weights)."""
     step = down / up  # input samples per output sample
     scale = min(1.0, 1 / step)  # lower of the two rates, in units of the input rate
     beta = 0.1102 * (_REJECTION_DB - 8.7)
-    half = (_REJECTION_DB - 7.95) / (2.285 * np.pi * (1 - _PASS) * scale) / 2  # half length in input samples
+    half = (_REJECTION_DB - 7.95) / (2.285 * np.pi * (1 - _PASS) * scale) / 2
     reach = int(np.ceil(half)) + 1
-
-    n_out = int(x.size * Fraction(up, down))
-    periods = -(-n_out // up)
-    right = max(0, periods * down + reach - x.size) + down
-    padded = _odd_reflection(x, reach, right)
-    out = np.empty((periods, up), np.float32)
+    groups = []
     for first in range(0, up, _GROUP):
         phases = np.arange(first, min(first + _GROUP, up))
-        start = int(np.floor(first * step)) - reach  # first input sample these phases look at
+        start = int(np.floor(first * step)) - reach
         width = int(np.floor(phases[-1] * step)) + reach - start + 1
-        t = (phases * step)[:, None] - (start + np.arange(width))  # distance in input samples
-        kernel = _sinc_kaiser(t, half, beta, 0.5 * (1 + _PASS) * scale)
+        distance = (phases * step)[:, None] - (start + np.arange(width))
+        kernel = _sinc_kaiser(distance, half, beta, 0.5 * (1 + _PASS) * scale)
         kernel /= kernel.sum(axis=1, keepdims=True)  # a constant stays what it is, in every phase
-        matrix = np.ascontiguousarray(kernel.T, np.float32)
-        looked_at = as_strided(
-            padded[start + reach :], (periods, width), (down * padded.itemsize, padded.itemsize), writeable=False
-        )
-        for row in range(0, periods, _ROWS):
-            out[row : row + _ROWS, phases] = looked_at[row : row + _ROWS] @ matrix
-    return out.reshape(-1)[:n_out]
+        groups.append((first, start + reach, np.ascontiguousarray(kernel.T, np.float32)))
+    return reach, groups
 
 
 def _fraction(rate: float) -> Fraction:
@@ -93,23 +103,29 @@ def _odd_reflection(x: NDArray[np.float32], left: int, right: int) -> NDArray[np
 
 def bandpass(signal: NDArray[np.floating], fs: float, band: Band) -> NDArray[np.float32]:
     """Zero-phase Butterworth band-pass of a signal (T,): 4th order forwards and backwards; None leaves a side open."""
-    from scipy.signal import butter, sosfiltfilt
+    from scipy.signal import sosfiltfilt
 
     low, high = band
-    for edge in band:
-        if edge is not None and not 0 < edge < fs / 2:
-            raise ConfigError(f"band edge {edge:g} Hz must lie between 0 and half the rate, {fs / 2:g} Hz")
     if low is None and high is None:
         return np.asarray(signal, np.float32)
-    if low is not None and high is not None:
-        if low >= high:
-            raise ConfigError(f"band {low:g} to {high:g} Hz is empty")
-        sos = butter(4, (low, high), "bandpass", fs=fs, output="sos")
-    else:
-        sos = butter(4, high if low is None else low, "lowpass" if low is None else "highpass", fs=fs, output="sos")
+    sos = _butterworth(low, high, fs)
     # The low edge sets how long the filter remembers: about three of its periods.
     padding = min(len(signal) - 1, int(3 * fs / (low or 1.0)))
     return sosfiltfilt(sos, np.asarray(signal, np.float64), padlen=max(padding, 0)).astype(np.float32)
+
+
+@lru_cache
+def _butterworth(low: float | None, high: float | None, fs: float) -> NDArray[np.float64]:
+    from scipy.signal import butter
+
+    for edge in (low, high):
+        if edge is not None and not 0 < edge < fs / 2:
+            raise ConfigError(f"band edge {edge:g} Hz must lie between 0 and half the rate, {fs / 2:g} Hz")
+    if low is not None and high is not None:
+        if low >= high:
+            raise ConfigError(f"band {low:g} to {high:g} Hz is empty")
+        return butter(4, (low, high), "bandpass", fs=fs, output="sos")
+    return butter(4, high if low is None else low, "lowpass" if low is None else "highpass", fs=fs, output="sos")
 
 
 def by_time(

@@ -67,6 +67,7 @@ class DataSet:
     marker   : glob below such a folder that must match something, to tell apart data sets that share a folder.
     tasks    : task name -> {own label -> class of the task, or None: dropped and counted}.
     same_people : other data sets that hold (some of) the same subjects, under the same ids: a leak between domains.
+    exclude  : id of a source -> why it is known to be of no use; left out and listed in the manifest like a bad one.
     find     : root -> sources, in a fixed order.
     read     : root, source -> recording, its pieces, or windows already cut; raises DataError naming file and position.
     """
@@ -87,6 +88,7 @@ class DataSet:
     access: str
     marker: str = ""
     tasks: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    exclude: Mapping[str, str] = field(default_factory=dict)
     same_people: tuple[str, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +124,10 @@ def check_signal(signal: NDArray[Any], name: str, path: str | Path, fs: float | 
 
 def inside(root: str | Path, relative: str | Path) -> Path:
     """root / relative, which must exist and must not lead out of root (not by "..", not by a link)."""
-    base = Path(root).resolve()
-    path = (base / relative).resolve()
-    if not path.is_relative_to(base):
+    base = os.path.realpath(root)
+    path = os.path.realpath(os.path.join(base, relative))
+    if os.path.commonpath([base, path]) != base:
         raise DataError(f"{relative}: leads out of the raw folder {root}")
-    if not path.exists():
-        raise DataError(f"{base / relative}: no such file")
-    return path
+    if not os.path.exists(path):
+        raise DataError(f"{os.path.join(base, relative)}: no such file")
+    return Path(path)

@@ -31,38 +31,32 @@ def read_wfdb(path: str | Path, channels: Sequence[Channel], unit: str = "mV") -
     record = Path(path).with_suffix("") if Path(path).suffix == ".hea" else Path(path)
     hea = record.with_name(record.name + ".hea")
     lines = _header_lines(hea)
-    with tempfile.TemporaryDirectory() as folder:
+    labels = _signal_names(lines)
+    chosen = choose_channels(labels, channels, hea)
+    wanted = sorted({i for pair in chosen for i in pair if i is not None})
+    try:
         if "." in lines[0].split()[0]:
-            record = _mend_header(hea, lines, Path(folder))
-        try:
-            header = wfdb.rdheader(str(record))
-            labels = tuple(name or "" for name in (header.sig_name or ()))
-            chosen = choose_channels(labels, channels, hea)
-            wanted = sorted({i for pair in chosen for i in pair if i is not None})
-            data = wfdb.rdrecord(str(record), channels=wanted, physical=True)
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(f"{hea}: not a readable WFDB record ({type(error).__name__}: {error})") from error
-    if header.sig_len is not None and data.p_signal.shape[0] != header.sig_len:
-        raise DataError(f"{hea}: promises {header.sig_len} samples, the signal file has {data.p_signal.shape[0]}")
+            with tempfile.TemporaryDirectory() as folder:
+                data = wfdb.rdrecord(str(_mend_header(hea, lines, Path(folder))), channels=wanted)
+        else:
+            data = wfdb.rdrecord(str(record), channels=wanted)
+    except Exception as error:
+        raise DataError(f"{hea}: not a readable WFDB record ({type(error).__name__}: {error})") from error
+    if data.p_signal.shape[0] != data.sig_len:
+        raise DataError(f"{hea}: promises {data.sig_len} samples, the signal file has {data.p_signal.shape[0]}")
     column = {
-        i: (data.p_signal[:, k] * unit_factor(header.units[i], unit, f"{hea}: channel {labels[i]!r}")).astype(
-            np.float32
-        )
+        i: (data.p_signal[:, k] * unit_factor(data.units[k], unit, f"{hea}: channel {labels[i]!r}")).astype(np.float32)
         for k, i in enumerate(wanted)
     }
     signals = []
     for channel, (plus, minus) in zip(channels, chosen, strict=True):
         signal = column[plus] if minus is None else column[plus] - column[minus]
-        check_signal(signal, channel.name, hea, float(header.fs))
+        check_signal(signal, channel.name, hea, float(data.fs))
         signals.append(signal)
-    fs = float(header.fs)
+    fs = float(data.fs)
     names = tuple(channel.name for channel in channels)
     pieces = ((0.0, 0.0, len(signals[0]) / fs),)
-    return Signals(
-        signals, (fs,) * len(signals), names, unit, labels, pieces, {"comments": list(header.comments or [])}
-    )
+    return Signals(signals, (fs,) * len(signals), names, unit, labels, pieces, {"comments": list(data.comments or [])})
 
 
 def wfdb_comments(path: str | Path) -> list[str]:
@@ -98,6 +92,11 @@ def _header_lines(hea: Path, comments: bool = False) -> list[str]:
     if not lines:
         raise DataError(f"{hea}: an empty WFDB header")
     return lines
+
+
+def _signal_names(lines: list[str]) -> tuple[str, ...]:
+    """What follows the eight fields of each signal line (wfdb's header parser takes longer than reading a record)."""
+    return tuple(line.split(maxsplit=8)[8].strip() if len(line.split()) > 8 else "" for line in lines[1:])
 
 
 def _mend_header(hea: Path, lines: list[str], folder: Path) -> Path:
