@@ -11,7 +11,7 @@ from pathlib import Path
 from sscf.data.datasets._ecg import LABELS, TASKS, BeatTrack, recipe
 from sscf.data.datasets.base import DataSet
 from sscf.data.readers import read_wfdb, wfdb_annotations
-from sscf.data.recording import Channel, Drop, Recording, Source, Whole
+from sscf.data.recording import Recording, Source
 
 _RECIPE = recipe("MLII")
 _SAME_SUBJECT = {"202": "201"}
@@ -26,9 +26,7 @@ def find(root: Path) -> list[Source]:
 
 
 def read(root: Path, source: Source) -> list[Recording]:
-    signals = read_wfdb(root / source.id, (Channel("ECG", ("MLII", "V5")),), "mV")
-    if "MLII" not in signals.labels:  # not a defect: every window of the stand-in is dropped and counted
-        return signals.recordings(Whole(Drop("no lead II")))
+    signals = read_wfdb(root / source.id, _RECIPE.channels, "mV")
     marks = wfdb_annotations(root / source.id, "atr")
     return signals.recordings(BeatTrack(marks, signals.rates[0], f"{root / source.id}.atr"))
 
@@ -44,6 +42,7 @@ DATASET = DataSet(
     folders=("mit-bih-arrhythmia-database-1.0.0", "mitdb/1.0.0", "mitdb", "mitbih"),
     marker="[12][0-9][0-9].hea",
     recipe=_RECIPE,
+    exclude=dict.fromkeys(("102", "104"), "no lead II (the file has V5 and V2)"),
     find=find,
     read=read,
     citation="G. B. Moody, R. G. Mark: The impact of the MIT-BIH Arrhythmia Database. IEEE Engineering in Medicine and "

@@ -2,8 +2,6 @@
 
 Two official variants hold the same trials: `A_DeviceMotion_data` (Apple's estimate of gravity and of the user's own
 acceleration, whose sum is the total) and `B_Accelerometer_data` (the raw sensor). A is taken where both are found.
-One trial is published twice (`sit_13/sub_1.csv` is `sit_5/sub_1.csv`): the windows of the copy are dropped and
-counted.
 
 Sign: Apple reports the opposite of what the sensor feels, so a phone at rest reads the direction of gravity (face up
 on a table: z = -1 g), and its acceleration is reversed with it; Android, UCIHAR and USC-HAD read the reaction of the
@@ -19,11 +17,10 @@ from pathlib import Path
 from sscf.data.datasets._har import RECIPE, tasks
 from sscf.data.datasets.base import DataSet
 from sscf.data.readers import read_csv
-from sscf.data.recording import Drop, Recording, Source, Whole
+from sscf.data.recording import Recording, Source, Whole
 from sscf.errors import DataError
 
 _TRIAL = re.compile(r"(dws|ups|wlk|jog|sit|std)_(\d+)/sub_(\d+)\.csv")
-_COPIES = {"sub_1-sit_13": "sit_5/sub_1.csv"}
 _VARIANTS = ("A_DeviceMotion_data", "B_Accelerometer_data")
 
 
@@ -38,13 +35,8 @@ def find(root: Path) -> list[Source]:
             activity, trial, subject = match[1], int(match[2]), int(match[3])
             trials.append((subject, trial, activity, path.relative_to(root).as_posix()))
         if trials:
-            return [_source(f"sub_{s}-{activity}_{t}", s, root, file) for s, t, activity, file in sorted(trials)]
+            return [Source(f"sub_{s}-{activity}_{t}", f"{s}", (file,)) for s, t, activity, file in sorted(trials)]
     raise DataError(f"{root}: neither {' nor '.join(_VARIANTS)} with trials such as wlk_7/sub_1.csv")
-
-
-def _source(name: str, subject: int, root: Path, file: str) -> Source:
-    twin = Path(file).parents[1] / _COPIES.get(name, "")
-    return Source(name, f"{subject}", (file, twin.as_posix()) if (root / twin).is_file() else (file,))
 
 
 def read(root: Path, source: Source) -> Recording:
@@ -54,11 +46,8 @@ def read(root: Path, source: Source) -> Recording:
     else:
         both = read_csv(root / file, [f"{part}.{axis}" for part in ("gravity", "userAcceleration") for axis in "xyz"])
         total = both[:3] + both[3:]
-    label: str = file.split("/")[-2].split("_")[0]
-    for twin in source.files[1:]:
-        if (root / twin).read_bytes() == (root / file).read_bytes():
-            label = Drop("copy of another trial")
-    return Recording(-total, 50.0, RECIPE.names, "g", Whole(label))
+    activity = file.split("/")[-2].split("_")[0]
+    return Recording(-total, 50.0, RECIPE.names, "g", Whole(activity))
 
 
 DATASET = DataSet(
@@ -71,6 +60,7 @@ DATASET = DataSet(
     labels=("wlk", "ups", "dws", "jog", "sit", "std"),
     folders=("motionsense", "motion-sense", "motion-sense-master", *_VARIANTS),
     recipe=RECIPE,
+    exclude={"sub_1-sit_13": "published twice, sit_13/sub_1.csv is a copy of sit_5/sub_1.csv"},
     find=find,
     read=read,
     citation="M. Malekzadeh, R. G. Clegg, A. Cavallaro, H. Haddadi: Mobile Sensor Data Anonymization. IoTDI 2019.",
