@@ -26,7 +26,7 @@ from sscf.data.writing import ARRAYS, MANIFEST, SCHEMA, fingerprint, write_domai
 from sscf.errors import FileError
 from sscf.files import read_json, sha256_file
 
-__all__ = ["Domain", "Statistics", "open_store", "verify", "write_domain"]
+__all__ = ["MANIFEST", "Domain", "Statistics", "open_store", "verify", "write_domain"]
 
 
 @dataclass(frozen=True)
