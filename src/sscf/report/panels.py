@@ -60,10 +60,18 @@ class Row:
     runs: Mapping[tuple[str, int], Record]
     shown: tuple[str, ...] = ()  # settings that tell this row from the others, as "K=4"
     note: str = ""
+    title: str = ""  # instead of the method's
+    family: str = ""  # rows that differ in K alone have one family, named without K
 
     @property
     def label(self) -> str:
-        return method_title(self.method) + (f" ({', '.join(self.shown)})" if self.shown else "")
+        return (self.title or method_title(self.method)) + (f" ({', '.join(self.shown)})" if self.shown else "")
+
+    @property
+    def marks(self) -> str:
+        """† for unlabelled target data in the normalisation, ‡ for labels of the target in a choice."""
+        unlabelled = self.settings.get("normalisation") == "dataset" or not (self.zero_shot or self.oracle)
+        return "†" * unlabelled + "‡" * self.oracle
 
     @cached_property
     def zero_shot(self) -> bool:
@@ -167,7 +175,7 @@ class Panel:
     def main(self) -> tuple[Row, ...]:
         """Rows of the main tables: a sweep over K is one row, K chosen per target on source validation."""
         rows: list[Row] = []
-        for family in self._families():
+        for family in self._families:
             fixed = [row for row in family if isinstance(row.k, int)]
             chosen = [row for row in family if not isinstance(row.k, int)]
             if chosen or len(fixed) < 2:  # the runs chose K themselves, or there is no sweep
@@ -180,21 +188,21 @@ class Panel:
     @cached_property
     def sweeps(self) -> tuple[tuple[Row, ...], ...]:
         """Rows that differ in K alone, by rising K."""
-        families = ([row for row in family if isinstance(row.k, int)] for family in self._families())
+        families = ([row for row in family if isinstance(row.k, int)] for family in self._families)
         return tuple(tuple(sorted(family, key=lambda row: row.k)) for family in families if len(family) > 1)
 
     @cached_property
     def reference(self) -> Row | None:
-        """The row whose claims are examined: SSCF if it is there (of several the best on source validation), else none."""
+        """The row whose claims are examined: SSCF by plain ERM; of several the best on source validation."""
         ours = [row for row in self.main if row.eligible and row.strata == "kmeans"]
-        ours = [row for row in ours if row.method == "sscf"] or ours
+        ours = [row for row in ours if row.settings.get("rule") in (None, "erm")] or ours
         return max(ours, key=lambda row: row.validation(self.columns) or 0.0, default=None)
 
+    @cached_property
     def _families(self) -> list[list[Row]]:
         families: dict[str, list[Row]] = defaultdict(list)
         for row in self.rows:
-            settings = {key: value for key, value in row.settings.items() if key != "sscf.k"}
-            families[canonical_json([row.method, settings])].append(row)
+            families[row.family].append(row)
         return list(families.values())
 
     def _choose_k(self, sweep: list[Row]) -> Row | None:
@@ -210,10 +218,9 @@ class Panel:
             chosen[column] = best.k
             runs |= {key: run for key, run in best.runs.items() if key[0] == column}
         ks = ", ".join(f"{column} {k}" for column, k in chosen.items())
-        first = min(sweep, key=lambda row: row.k)
-        shown = tuple(setting for setting in first.shown if not setting.startswith("K="))
+        settings = {**sweep[0].settings, "sscf.k": "source validation"}
         note = f"K chosen on source validation: {ks}"
-        return Row(first.method, {**first.settings, "sscf.k": "source validation"}, runs, shown, note)
+        return Row(sweep[0].method, settings, runs, note=note, family=sweep[0].family, title=sweep[0].family)
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -253,6 +260,34 @@ def _label(rows: list[Row], common: Mapping[str, Any]) -> list[Row]:
     return [
         replace(row, shown=tuple(_show(key, row.settings.get(key)) for key in keys if tells(row, key))) for row in rows
     ]
+
+
+def _name_families(rows: list[Row]) -> list[Row]:
+    """Find the rows that differ in K alone, whatever name the user gave each of them."""
+    families: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        settings = {key: value for key, value in row.settings.items() if key != "sscf.k"}
+        families[canonical_json(settings) if row.strata == "kmeans" else str(i)].append(i)
+    named = list(rows)
+    taken: set[str] = set()
+    for members in families.values():
+        ks = [canonical_json(rows[i].k) for i in members]
+        for group in [members] if len(set(ks)) == len(ks) else [[i] for i in members]:
+            first = rows[group[0]]
+            shown = (
+                [setting for setting in first.shown if not setting.startswith("K=")] if len(group) > 1 else first.shown
+            )
+            methods = {rows[i].method for i in group}
+            rule = first.settings.get("rule")
+            ours = "sscf" if rule in (None, "erm") else f"sscf+{rule}"
+            title = method_title(first.method if len(methods) == 1 else ours)
+            name = title + (f" ({', '.join(shown)})" if shown else "")
+            while name in taken:  # two families of one name stay two
+                name += "′"
+            taken.add(name)
+            for i in group:
+                named[i] = replace(rows[i], family=name)
+    return named
 
 
 def _common(rows: list[Row]) -> dict[str, Any]:
@@ -314,7 +349,7 @@ def _panel(task: str, protocol: str, max_windows: int | None, data: str | None, 
             runs.setdefault(place, record)
         rows.append(Row(members[0].spec.method, settings[key], runs))
     common = _common(rows)
-    rows = sorted(_label(rows, common), key=_order)
+    rows = _name_families(sorted(_label(rows, common), key=_order))
     seeds = tuple(sorted({record.spec.seed for record in records}))
     name = slug(*[part for part in (task, protocol, max_windows, data) if part is not None])
     targets = {column: target for (target, _), column in columns.items()}

@@ -141,17 +141,18 @@ class Runs:
     def count(self, status: str) -> int:
         return sum(record.status == status for record in self.records)
 
-    def array(self, run: str, name: str) -> np.ndarray | None:
-        """An array that a run left, or None when it left none; a damaged file is an error that names it."""
-        path = self.path / "arrays" / run / f"{name}.npy"
-        try:
-            return np.load(path, allow_pickle=False)
-        except FileNotFoundError:
-            return None
-        except (ValueError, OSError, EOFError) as error:
-            raise FileError(
-                f"{path}: not a readable array ({error}); delete the run's record and run it again"
-            ) from error
+
+def read_array(runs: Path, run: str, name: str) -> np.ndarray | None:
+    """An array that a run left, or None when it left none; a damaged file is an error that names it."""
+    path = runs / "arrays" / run / f"{name}.npy"
+    try:
+        return np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (ValueError, OSError, EOFError) as error:
+        raise FileError(
+            f"{path}: not a readable array ({error}); delete the run's record and repeat the run"
+        ) from error
 
 
 def _explain(error: ValidationError) -> str:

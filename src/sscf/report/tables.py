@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sscf.report.paper import family, paper, reported
 from sscf.report.panels import METRICS, Cell, Panel, Row, describe_common
+from sscf.report.paper import family, paper, reported
 from sscf.report.records import Record
-from sscf.report.text import join, latex, markdown, method_title, plain, plural, slug
+from sscf.report.text import join, latex, markdown, plain, plural, slug
 
 _ABLATION = {
     "none": "no calibration",
@@ -67,6 +67,7 @@ class Table:
     notes: tuple[str, ...] = ()
     groups: tuple[tuple[str, int], ...] = ()
     panel: str = ""
+    facets: tuple[tuple[str, str], ...] = ()  # what else tells it from tables of its kind
 
 
 def _entry(cell: Cell) -> Entry:
@@ -99,8 +100,7 @@ def _mark_best(lines: Sequence[Line]) -> list[Line]:
 
 
 def _row_line(row: Row, entries: Iterable[Entry], label: str | None = None) -> Line:
-    marks = ("" if row.zero_shot else "†") + ("‡" if row.oracle else "")
-    return Line(label or row.label, tuple(entries), marks, row.eligible)
+    return Line(label or row.label, tuple(entries), row.marks, row.eligible)
 
 
 def _row_entries(panel: Panel, row: Row, metric: str) -> list[Entry]:
@@ -292,7 +292,7 @@ def granularity_table(panel: Panel, sweep: Sequence[Row], metric: str, with_pape
             for line in _paper_lines(panel, metric, "granularity", "granularity")
         ]
         notes += _slips(panel.task, "granularity", lines)
-    title = _sweep_title(first)
+    title = first.family
     return Table(
         f"{panel.id}-granularity-{slug(title)}-{slug(metric.replace('_', '-'))}",
         "granularity",
@@ -303,12 +303,8 @@ def granularity_table(panel: Panel, sweep: Sequence[Row], metric: str, with_pape
         tuple(lines),
         tuple(notes),
         panel=panel.id,
+        facets=(("Method", title),),
     )
-
-
-def _sweep_title(row: Row) -> str:
-    shown = [setting for setting in row.shown if not setting.startswith("K=")]
-    return method_title(row.method) + (f" ({', '.join(shown)})" if shown else "")
 
 
 def _at_rank(run: Record, rank: int, metric: str) -> float | None:
@@ -367,6 +363,7 @@ def rank_table(panel: Panel, row: Row, metric: str, with_paper: bool = False) ->
         tuple(lines),
         tuple(notes),
         panel=panel.id,
+        facets=(("Method", row.family), ("K", "/".join(map(str, every)))),
     )
 
 
