@@ -91,7 +91,7 @@ class Tapped(nn.Module):
         return self.after(y)
 
 
-def insert(model: nn.Module, tap: str, module: nn.Module) -> nn.Module:
+def insert(model: M, tap: str, module: nn.Module) -> M:
     """Place `module`, (B, C, L) -> (B, C, L), behind the submodule named `tap`. Changes `model` and returns it.
 
     A second module inserted at the same tap comes after the first.

@@ -63,7 +63,7 @@ class CNNTransformer(Backbone):
         steps, longest = x.shape[1], len(self.positions)
         if steps > longest:
             raise InputError(
-                f"CNNTransformer was built for sequences of up to {longest} windows, these have {steps}: set max_sequence"
+                f"CNNTransformer was built for sequences of at most {longest} (max_sequence), these have {steps}"
             )
         maps = self.pool1(self.act1(self.norm1(self.conv1(x.flatten(0, 1)))))
         epochs = self.blocks(self.dropout(maps)).mean(-1).unflatten(0, x.shape[:2])

@@ -57,7 +57,7 @@ class SleepEEGNet(Backbone):
         self.decoder = nn.ModuleList(
             [nn.LSTMCell(2 * hidden + attention, 2 * hidden), nn.LSTMCell(2 * hidden, 2 * hidden)]
         )
-        self.score = nn.Linear(2 * hidden, 2 * hidden, bias=False)  # Luong's multiplicative attention
+        self.score = nn.Linear(2 * hidden, 2 * hidden, bias=False)  # Luong's attention, the multiplicative kind
         self.attend = nn.Linear(4 * hidden, attention, bias=False)
         self.feature_dim = attention
         self.classifier = nn.Linear(attention, n_classes)
@@ -89,7 +89,7 @@ class SleepEEGNet(Backbone):
                 signal = states[layer][0]
             weights = F.softmax(torch.einsum("bsh,bh->bs", keys, signal), 1)
             context = torch.einsum("bs,bsh->bh", weights, encoded)
-            vector = self.attend(torch.cat([signal, context], 1))
+            vector = torch.tanh(self.attend(torch.cat([signal, context], 1)))
             vectors.append(vector)
         return torch.stack(vectors, 1)
 
@@ -103,4 +103,9 @@ def _branch(
     for width in (64, 128, 128):
         rest.extend([nn.Conv1d(width, 128, inner, padding=inner // 2), nn.ReLU()])
     rest.append(nn.MaxPool1d(pools[1], ceil_mode=True))
+    for module in (*first, *rest):
+        if isinstance(module, nn.Conv1d) and module.bias is not None:
+            # There is no norm: with PyTorch's own initial weights hardly any signal would come through four layers.
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            nn.init.zeros_(module.bias)
     return first, rest
