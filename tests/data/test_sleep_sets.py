@@ -46,7 +46,7 @@ def wires(
     first: int = 0,
     shift_s: float = 0.0,
 ) -> list[Wire]:
-    """EDF signals of a layout "C3 C4 @ 256 | SpO2 @ 1". `eeg` and `eog` carry the tones, on top of the reference that
+    """EDF signals of a layout "C3, C4 @ 256 | SpO2 @ 1". `eeg` and `eog` carry the tones, on top of the reference that
     their derivation takes away again; every other signal is something else, so a wrong choice shows. The tones begin
     with that of epoch `first`, so nights differ, and `shift_s` into the recording."""
     out = []
@@ -536,9 +536,7 @@ def test_wake_is_kept_for_30_minutes_around_sleep(before: int, sleep: list[str],
     events = [Event(30 * i, 30, f"Sleep stage {code}", f"annotation {i}") for i, code in enumerate(codes)]
     hypnogram = Hypnogram.of(Path("night.edf"), events, sleepedfx._CODES).around_sleep(1800)
     asleep = [i for i, code in enumerate(codes) if code in "1234R"]
-    near = [
-        any(abs(i - k) <= 60 for k in (asleep[0], asleep[-1])) or asleep[0] < i < asleep[-1] for i in range(len(codes))
-    ]
+    near = [asleep[0] - 60 <= i <= asleep[-1] + 60 for i in range(len(codes))]
     told = {round(s.start / 30): s.label for s in hypnogram.stages}
     assert [told[i] == "W" for i in range(len(codes))] == [c == "W" and n for c, n in zip(codes, near, strict=True)]
     assert [told[i] == FAR for i in range(len(codes))] == [c == "W" and not n for c, n in zip(codes, near, strict=True)]
