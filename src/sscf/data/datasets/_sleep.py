@@ -244,7 +244,7 @@ def nsrr_dataset(
     eog: tuple[str, ...],
     citation: str,
     wrong_staging: Mapping[str, str] | None = None,
-    **more: tuple[str, ...],
+    same_people: tuple[str, ...] = (),
 ) -> DataSet:
     """A study of the National Sleep Research Resource, in the folders of its download:
 
@@ -294,5 +294,5 @@ def nsrr_dataset(
         citation=citation,
         licence="NSRR data use agreement; research use",
         access=f"ask at https://sleepdata.org/datasets/{study}",
-        **more,
+        same_people=same_people,
     )
