@@ -332,9 +332,8 @@ def test_declaration(name: str) -> None:
     assert data.tasks["sleep"].get("N4", "N3") == "N3"
 
 
-def test_what_changes_windows_is_in_the_recipe() -> None:
+def test_the_margin_of_wake_is_in_the_recipe() -> None:
     assert DATASETS["sleepedfx"].recipe.options == {"wake_margin_s": 1800.0}
-    assert "aa2033" in DATASETS["mros1"].recipe.options["wrong_staging"]
 
 
 @pytest.mark.parametrize(
@@ -359,18 +358,21 @@ def test_visits_of_mros_are_the_same_people() -> None:
     assert DATASETS["mros2"].same_people == ("mros1",)
 
 
-def test_mros_subjects_without_believable_staging_are_dropped_with_the_reason(tmp_path: Path) -> None:
+def test_mros_subjects_without_believable_staging_are_left_out_with_the_reason(tmp_path: Path) -> None:
     psg = tmp_path / "mros" / "polysomnography"
-    signals = wires(MROS.format("A", "ROC", "LOC"), 3, "C4", "LOC", ("A1", "A2"))
-    for subject in ("aa2033", "aa2180"):  # the first has an XML with wrong stages, the second has none
-        write.write_edf(psg / "edfs" / "visit1" / f"mros-visit1-{subject}.edf", signals)
-    xml = psg / "annotations-events-nsrr" / "visit1" / "mros-visit1-aa2033-nsrr.xml"
-    xml.parent.mkdir(parents=True)
-    xml.write_text(write.nsrr_xml(["W", "N1", "N2"]))
-    for subject, reason in (("aa2033", "staging known to be wrong (NSRR)"), ("aa2180", "no staging exists (NSRR)")):
-        labels = [label for label, _ in epochs_of(pieces_of("mros1", tmp_path, f"mros-visit1-{subject}")).values()]
-        assert labels == [Drop(reason)] * 3
-        assert all(isinstance(label, Drop) for label in labels)
+    for i, subject in enumerate(("aa0001", "aa2033", "aa2180")):  # the third has no XML, which is not an error here
+        night = wires(MROS.format("A", "ROC", "LOC"), 3, "C4", "LOC", ("A1", "A2"), first=NEXT * i)
+        write.write_edf(psg / "edfs" / "visit1" / f"mros-visit1-{subject}.edf", night)
+    for subject in ("aa0001", "aa2033"):
+        xml = psg / "annotations-events-nsrr" / "visit1" / f"mros-visit1-{subject}-nsrr.xml"
+        xml.parent.mkdir(parents=True, exist_ok=True)
+        xml.write_text(write.nsrr_xml(["W", "N1", "N2"]))
+    domain = Domain.open(prepare("mros1", tmp_path, tmp_path / "store").path)
+    assert list(domain.subject_names) == ["aa0001"]
+    reasons = {entry["subject"]: entry["reason"] for entry in domain.manifest["skipped"]}
+    assert set(reasons) == {"aa2033", "aa2180"}
+    assert "staging in its XML is wrong" in reasons["aa2033"]
+    assert "could not be exported" in reasons["aa2180"]
 
 
 # --- through the engine to a store ---------------------------------------------------------------------------------

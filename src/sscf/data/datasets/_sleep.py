@@ -24,7 +24,7 @@ from xml.etree.ElementTree import Element
 
 from sscf.data.datasets.base import DataSet, Recipe
 from sscf.data.readers import Signals, edf_annotations, inside, read_edf, safe_xml
-from sscf.data.recording import Channel, Drop, Intervals, Recording, Source, Whole
+from sscf.data.recording import Channel, Drop, Intervals, Recording, Source
 from sscf.errors import DataError
 
 EPOCH_S = 30.0
@@ -243,7 +243,7 @@ def nsrr_dataset(
     eeg: tuple[str, ...],
     eog: tuple[str, ...],
     citation: str,
-    wrong_staging: Mapping[str, str] | None = None,
+    exclude: Mapping[str, str] | None = None,
     same_people: tuple[str, ...] = (),
 ) -> DataSet:
     """A study of the National Sleep Research Resource, in the folders of its download:
@@ -252,11 +252,9 @@ def nsrr_dataset(
     annotations-events-nsrr/[VISIT/]...-nsrr.xml, or annotations-events-profusion/[VISIT/]...-profusion.xml where the
     first is not there.
 
-    edfs          : glob of the EDF files below `edfs`. The subject is what follows the last hyphen of the name.
-    wrong_staging : subject -> why its hypnogram cannot be believed; all its epochs are dropped and counted so.
+    edfs : glob of the EDF files below `edfs`. The subject is what follows the last hyphen of the name.
     """
-    unbelievable = dict(wrong_staging or {})
-    recipe = sleep_recipe(eeg, eog, **({"wrong_staging": unbelievable} if unbelievable else {}))
+    recipe = sleep_recipe(eeg, eog)
 
     def find(root: Path) -> list[Source]:
         psg = root / "polysomnography"
@@ -270,12 +268,8 @@ def nsrr_dataset(
         return sources
 
     def read(root: Path, source: Source) -> list[Recording]:
-        if source.subject in unbelievable:
-            track = Whole(Drop(unbelievable[source.subject]))
-            return read_edf(inside(root, source.files[0]), recipe.channels).recordings(track)
         edf, xml = files_of(root, source)
-        hypnogram = xml_hypnogram(xml)
-        return hypnogram.label(read_edf(edf, recipe.channels))
+        return xml_hypnogram(xml).label(read_edf(edf, recipe.channels))
 
     return DataSet(
         name=name,
@@ -294,5 +288,6 @@ def nsrr_dataset(
         citation=citation,
         licence="NSRR data use agreement; research use",
         access=f"ask at https://sleepdata.org/datasets/{study}",
+        exclude=exclude or {},
         same_people=same_people,
     )

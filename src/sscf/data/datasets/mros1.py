@@ -3,12 +3,12 @@
 Leak hazard: `mros2` is the second visit of some of the same men (same subject ids). Training on one and testing on
 the other shows new nights, not new people.
 
-The NSRR lists subjects whose staging was lost or could not be exported; their epochs are dropped and counted.
+The NSRR lists subjects whose staging was lost or could not be exported; they are left out and listed.
 """
 
 from sscf.data.datasets._sleep import nsrr_dataset
 
-_LOST = ("aa2033", "aa3905", "aa4225", "aa4398", "aa4928", "aa5622", "aa5660", "aa5781")
+_WRONG = ("aa2033", "aa3905", "aa4225", "aa4398", "aa4928", "aa5622", "aa5660", "aa5781")
 _NONE = ("aa2159", "aa2180", "aa4156")
 
 DATASET = nsrr_dataset(
@@ -24,9 +24,9 @@ DATASET = nsrr_dataset(
     citation="Blackwell et al., Associations between sleep architecture and sleep-disordered breathing and cognition "
     "in older community-dwelling men, J Am Geriatr Soc 59(12):2217-2225, 2011; "
     "Zhang et al., The National Sleep Research Resource, JAMIA 25(10):1351-1358, 2018",
-    wrong_staging={
-        **dict.fromkeys(_LOST, "staging known to be wrong (NSRR)"),
-        **dict.fromkeys(_NONE, "no staging exists (NSRR)"),
+    exclude={
+        **{f"mros-visit1-{subject}": "the staging in its XML is wrong, says the NSRR" for subject in _WRONG},
+        **{f"mros-visit1-{subject}": "its staging could not be exported, says the NSRR" for subject in _NONE},
     },
     same_people=("mros2",),
 )
