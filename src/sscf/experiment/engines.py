@@ -53,11 +53,12 @@ def run_local(
                 report(job.spec.id, {"state": "started"})
             if not active:
                 time.sleep(BUSY_SECONDS)
-            for ready in wait([*active, *(job.events for job in active.values())], timeout=BUSY_SECONDS):
-                job = active.get(ready) or next(j for j in active.values() if j.events is ready)
+            wait([*active, *(job.events for job in active.values())], timeout=BUSY_SECONDS)
+            for sentinel, job in list(active.items()):
+                ended = not job.process.is_alive()  # asked before draining: nothing is sent after it
                 _drain(job, report)
-                if ready in active:
-                    del active[ready]
+                if ended:
+                    del active[sentinel]
                     state, reason = job.end(runs)
                     if state == "busy":
                         busy.append(job.spec)
@@ -82,7 +83,6 @@ class _Job:
     process: Any
     events: Any
     state: str = ""
-    listening: bool = True
 
     @classmethod
     def start(cls, context: Any, folder: Any, store: Any, spec: RunSpec) -> _Job:

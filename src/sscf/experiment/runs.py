@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import time
+import traceback
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from sscf.experiment.plan import Plan, RunSpec, open_views
 from sscf.experiment.stages import Stages, locked
 from sscf.files import read_json, write_bytes, write_json
 from sscf.rules.methods import Method
+
+if TYPE_CHECKING:
+    from sscf.data.tasks import TaskView
+    from sscf.experiment.fitted import Fitted
 
 SCHEMA = 1
 
@@ -94,20 +99,26 @@ def execute(
         torch.set_num_threads(spec.train["threads"])
         try:
             _execute(runs, Path(store), spec, progress)
-        except (SSCFError, RuntimeError, ValueError, MemoryError, FloatingPointError) as error:
-            name = "out of memory" if isinstance(error, MemoryError) else type(error).__name__
-            runs.fail(spec, f"{name}: {error}".strip())
+        except Exception as error:  # whatever it was, it is this run's end and not the experiment's
+            runs.fail(spec, _reason(error))
             return "failed"
     return "done"
 
 
-def _execute(runs: Runs, store: Path, spec: RunSpec, progress: Any) -> None:
-    from sscf.experiment.evaluate import evaluate
+def _reason(error: Exception) -> str:
+    if isinstance(error, SSCFError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}"
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"
+
+
+def train_run(runs: Runs, store: Path, spec: RunSpec, progress: Any = None) -> tuple[Fitted, list[TaskView]]:
+    """The trained model of a run and the source views it was trained on. The target is not opened."""
     from sscf.experiment.fitted import Fitted, Settings
     from sscf.experiment.train import fit
 
-    started = time.time()
-    # The target is opened only after training: until then this process does not know where it lies.
     sources = list(open_views(store, spec.task, spec.sources, spec.max_windows).values())
     _check_fingerprints(spec, sources)
     settings = Settings(
@@ -125,9 +136,16 @@ def _execute(runs: Runs, store: Path, spec: RunSpec, progress: Any) -> None:
         return fit(sources, settings, spec.seed, stages=stages, progress=progress)
 
     if spec.protocol == "lodo" or spec.selection == "oracle":
-        fitted = train()
-    else:  # one model, several targets
-        fitted = Fitted.from_tensors(*stages.get(spec.training_key(), lambda: train().to_tensors()))
+        return train(), sources
+    # One model for several targets.
+    return Fitted.from_tensors(*stages.get(spec.training_key(), lambda: train().to_tensors())), sources
+
+
+def _execute(runs: Runs, store: Path, spec: RunSpec, progress: Any) -> None:
+    from sscf.experiment.evaluate import evaluate
+
+    started = time.time()
+    fitted, sources = train_run(runs, store, spec, progress)
     trained = time.time()
     target = open_views(store, spec.task, [spec.target], spec.max_windows)[spec.target]
     _check_fingerprints(spec, [target])
