@@ -1,7 +1,8 @@
-"""The method and nothing else: spectra, strata, anchors, calibration."""
+"""The method and nothing else: spectra, strata, anchors, calibration, comparability."""
 
 from sscf.core.anchors import MEANS, READINGS, Anchors
 from sscf.core.calibration import GRADIENTS, SpectralCalibration, amplitude_filter
+from sscf.core.comparability import Comparability, MixShift
 from sscf.core.welch import WINDOWS, welch_power
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "READINGS",
     "WINDOWS",
     "Anchors",
+    "Comparability",
+    "MixShift",
     "SpectralCalibration",
     "amplitude_filter",
     "welch_power",

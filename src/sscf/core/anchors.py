@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -64,11 +65,7 @@ class Anchors:
     window: Window = "hann"
 
     def __post_init__(self) -> None:
-        check_frames(self.frame, self.hop, self.window)
-        _check_choice("reading", self.reading, READINGS)
-        _check_choice("mean", self.mean, MEANS)
-        if not (isinstance(self.eps, float) and 0 < self.eps < float("inf")):
-            raise InputError(f"eps must be a positive number, got {self.eps!r}")
+        _check_settings(self.frame, self.hop, self.reading, self.mean, self.eps, self.window)
         power, counts, bins = self.power, self.counts, self.frame // 2 + 1
         if power.ndim != 3 or 0 in power.shape or power.shape[2] != bins:
             raise InputError(f"anchors of frame {self.frame} have shape (K, C, {bins}), got {tuple(power.shape)}")
@@ -89,9 +86,8 @@ class Anchors:
         cls,
         power: PowerSource,
         k: int = 4,
-        *,
-        frame: int,
-        hop: int,
+        frame: int = 5,
+        hop: int = 2,
         reading: Reading = "amplitude",
         mean: Mean = "mas",
         groups: Tensor | np.ndarray | None = None,
@@ -108,21 +104,29 @@ class Anchors:
             spilled to a temporary file, so memory does not grow with N; how it is cut into batches does not matter.
         k : int
             Number of strata. Not used with `groups`.
+        frame, hop, window
+            Those that `power` was taken with.
+        reading : "amplitude", "algorithm" or "equations"
+            How spectra are compared. K-Means works on their square roots for "amplitude", else on the power itself.
         groups : (N,) integers, optional
             Strata given instead of K-Means, one anchor per distinct value in ascending order: data-set numbers for one
             anchor per data set, all zeros for the global anchor.
         mean : "mas" (mean amplitude, squared), "arithmetic" or "geometric"
+        seed : int
+            Of K-Means. The same spectra and seed give the same anchors.
+        eps : float
+            Stability constant, added to the power.
 
         Returns
         -------
         Anchors, of the dtype of `power`; strata of K-Means are ordered by size, largest first.
         """
-        check_frames(frame, hop, window)
-        _check_choice("reading", reading, READINGS)
-        _check_choice("mean", mean, MEANS)
+        _check_settings(frame, hop, reading, mean, eps, window)
         if groups is None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InputError(f"k must be an integer of at least 1, got {k!r}")
         with Blocks.of(power, bins=frame // 2 + 1) as blocks:
+            if len(blocks) == 0:
+                raise InputError("no power spectra given: there are no samples to fit anchors on")
             if groups is None:
                 labels = cluster(blocks, k, root=reading == "amplitude", seed=seed)
             else:
@@ -139,23 +143,20 @@ class Anchors:
             window=window,
         )
 
-    def distances(self, power: Tensor | np.ndarray) -> Tensor:
-        """Distances (N, K) of power spectra (N, C, F) to the anchors, in the space of the reading."""
-        power = torch.as_tensor(power)
-        if power.ndim != 3 or power.shape[1:] != self.power.shape[1:]:
-            raise InputError(
-                f"expected power of shape (N, {', '.join(map(str, self.power.shape[1:]))}), got {tuple(power.shape)}"
-            )
-        reference = self.power.to(device=power.device, dtype=power.dtype)
-        return spectral_distances(power, matching_target(reference, self.reading).flatten(1), self.reading)
+    def distances(self, power: PowerSource) -> Tensor:
+        """Distances (N, K) of power spectra, given as to `fit`, to the anchors, in the space of the reading."""
+        _, channels, bins = self.power.shape
+        with Blocks.of(power, bins) as blocks:
+            if blocks.shape[0] != channels:
+                raise InputError(f"the spectra have {blocks.shape[0]} channels, the anchors have {channels}")
+            reference = self.power.cpu().numpy().astype(blocks.dtype)
+            target = matching_target(torch.from_numpy(reference), self.reading).flatten(1)
+            found = [spectral_distances(torch.from_numpy(np.array(block)), target, self.reading) for _, block in blocks]
+        return torch.cat([target.new_empty(0, self.k), *found])
 
-    def assign(self, power: Tensor | np.ndarray) -> Tensor:
+    def assign(self, power: PowerSource) -> Tensor:
         """Index (N,) of the nearest anchor of every spectrum (N, C, F); ties to the lowest index."""
         return self.distances(power).argmin(dim=1)
-
-    def with_power(self, power: Tensor) -> Anchors:
-        """The same anchors with their spectra on another device or in another dtype."""
-        return replace(self, power=power, counts=self.counts.to(power.device))
 
     def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         """Tensors and plain settings, for a file that holds more than the anchors."""
@@ -213,9 +214,13 @@ class Anchors:
         return anchors
 
 
-def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+def _check_settings(frame: int, hop: int, reading: str, mean: str, eps: float, window: str) -> None:
+    check_frames(frame, hop, window)
+    for name, value, allowed in (("reading", reading, READINGS), ("mean", mean, MEANS)):
+        if value not in allowed:
+            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    if not isinstance(eps, int | float) or not 0 < eps < math.inf:
+        raise InputError(f"eps must be a positive number, got {eps!r}")
 
 
 def _digest(tensors: dict[str, Tensor], header: str) -> str:
@@ -227,7 +232,7 @@ def _digest(tensors: dict[str, Tensor], header: str) -> str:
 
 
 def _group_index(groups: Tensor | np.ndarray, n: int) -> np.ndarray:
-    values = np.asarray(groups)
+    values = groups.cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
     if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
         raise InputError(f"groups must be {n} integers, one per sample, got {values.dtype} of shape {values.shape}")
     return np.unique(values, return_inverse=True)[1].astype(np.int64)

@@ -30,52 +30,55 @@ def interpolation_matrix(frame: int, length: int, dtype: torch.dtype, device: to
     return (1 - (at.clamp(max=last) - bins[:, None]).abs()).clamp(min=0).to(dtype)
 
 
-def _filtered(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
-    """The centred map with its spectrum multiplied by `mask @ spread`; phases stay."""
+def amplitude_filter(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+    """Remove the mean over time of x (B, C, L) and scale its spectrum by a real mask; phases stay.
+
+    The mask is given at Welch bins, (B, C, F), with the `interpolation_matrix` (F, L // 2 + 1) that spreads it.
+    Differentiable in x and mask, also twice.
+    """
+    if torch.compiler.is_compiling():
+        return _filter_piece(x, mask, spread)
+    return _Filter.apply(x, mask, spread) if torch.is_grad_enabled() else _filter(x, mask, spread)
+
+
+def _filter_piece(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
     centered = x - x.mean(dim=-1, keepdim=True)
     return torch.fft.irfft(torch.fft.rfft(centered) * (mask @ spread), n=x.shape[-1])
 
 
+def _filter(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+    if not (size := pieces(x)):
+        return _filter_piece(x, mask, spread)
+    out = torch.empty_like(x)
+    for source, part, place in zip(x.split(size), mask.split(size), out.split(size), strict=True):
+        place.copy_(_filter_piece(source, part, spread))
+    return out
+
+
 class _Filter(torch.autograd.Function):
-    """`_filtered` with less to do and to keep: it is linear and symmetric in x, so backward is the filter itself."""
+    """The filter is linear and symmetric in x: backward is the filter itself, and only the mask is kept for it."""
 
     @staticmethod
     def forward(ctx, x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, mask, spread)
-        if size := pieces(x):
-            out = torch.empty_like(x)
-            for source, part, place in zip(x.split(size), mask.split(size), out.split(size), strict=True):
-                place.copy_(_filtered(source, part, spread))
-            return out
-        return _filtered(x, mask, spread)
+        return _filter(x, mask, spread)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, mask, spread = ctx.saved_tensors
-        grad_x = grad_mask = None
-        if ctx.needs_input_grad[0]:
-            grad_x = _Filter.apply(grad, mask, spread)
-        if ctx.needs_input_grad[1]:
-            length = x.shape[-1]
-            # Every bin but zero and Nyquist stands for itself and its mirror image; bin zero of a centred map is empty.
-            weight = torch.full((spread.shape[1],), 2 / length, dtype=x.dtype, device=x.device)
-            weight[0] = 0
-            if length % 2 == 0:
-                weight[-1] = 1 / length
-            product = (torch.fft.rfft(grad).conj() * torch.fft.rfft(x)).real
-            grad_mask = (product * weight) @ spread.T
+        grad_x = amplitude_filter(grad, mask, spread) if ctx.needs_input_grad[0] else None
+        grad_mask = _mask_gradient(grad, x, spread) if ctx.needs_input_grad[1] else None
         return grad_x, grad_mask, None
 
 
-def amplitude_filter(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
-    """Remove the mean over time of x (B, C, L) and scale its spectrum by a real mask; phases stay.
-
-    The mask is given at Welch bins, (B, C, F), together with the `interpolation_matrix` (F, L // 2 + 1) that spreads it.
-    Differentiable in x and mask, also twice.
-    """
-    if torch.compiler.is_compiling():
-        return _filtered(x, mask, spread)
-    return _Filter.apply(x, mask, spread)
+def _mask_gradient(grad: Tensor, x: Tensor, spread: Tensor) -> Tensor:
+    length = x.shape[-1]
+    # Every bin but zero and Nyquist stands for itself and its mirror image; bin zero of a centred map is empty.
+    weight = torch.full((spread.shape[1],), 2 / length, dtype=x.dtype, device=x.device)
+    weight[0] = 0
+    if length % 2 == 0:
+        weight[-1] = 1 / length
+    return (torch.fft.rfft(grad).conj() * torch.fft.rfft(x)).real @ (spread * weight).T
 
 
 class SpectralCalibration(nn.Module):

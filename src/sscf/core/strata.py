@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import IO
 
 import numpy as np
@@ -15,11 +17,12 @@ from sscf.errors import InputError
 
 # Sums are taken over blocks of about this many numbers whatever the size of the batches that came in: the result cannot
 # depend on how a stream was cut, and memory stays small.
-BLOCK_NUMBERS = 1 << 21
-# K-Means starts from a sample of this many rows; the passes over all rows then only refine.
+BLOCK_NUMBERS = 1 << 18
+# K-Means starts from the best of a few runs on a sample of this many rows; passes over all rows then only refine.
 SAMPLE_ROWS = 16384
+SAMPLE_STARTS = 4
 MAX_PASSES = 100
-TOLERANCE = 1e-4  # of the mean variance, as in scikit-learn
+TOLERANCE = 1e-5  # a pass that lowers the inertia by less, relatively, was the last
 
 
 class Blocks:
@@ -64,14 +67,11 @@ class Blocks:
     def of(power: Tensor | np.ndarray | Callable[[], Iterable[Tensor | np.ndarray]], bins: int) -> Blocks:
         """Check the spectra and make them readable in blocks; a stream is spilled to a temporary file."""
         if callable(power):
-            blocks = _spill(power(), bins)
-        else:
-            array = _array(power, bins, 0)
-            blocks = Blocks(len(array), array.shape[1:], array.dtype, _reader(array))
-            for start, block in blocks:
-                _check_values(block, start)
-        if len(blocks) == 0:
-            raise InputError("no power spectra given: there are no samples to fit anchors on")
+            return _spill(power(), bins)
+        array = _array(power, bins, 0)
+        blocks = Blocks(len(array), array.shape[1:], array.dtype, _reader(array))
+        for start, block in blocks:
+            _check_values(block, start)
         return blocks
 
 
@@ -96,10 +96,9 @@ def _check_values(block: np.ndarray, start: int) -> None:
 
 def _reader(array: np.ndarray) -> Callable[[int, int], np.ndarray]:
     def read(start: int, stop: int) -> np.ndarray:
-        block = np.array(array[start:stop])
         if isinstance(array, np.memmap) and array.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
             array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]  # pages read need not stay resident
-        return block
+        return array[start:stop]
 
     return read
 
@@ -136,12 +135,11 @@ def _spill(batches: Iterable[Tensor | np.ndarray], bins: int) -> Blocks:
 
 def cluster(blocks: Blocks, k: int, *, root: bool, seed: int) -> np.ndarray:
     """Strata (N,) int64 by K-Means on the spectra (root=False) or on their square roots; 0 is the largest stratum."""
-    vector = _vectors(root)
-    _check_distinct(blocks, k, vector)
+    _check_distinct(blocks, k, root)
     if k == 1:
         return np.zeros(len(blocks), np.int64)
-    centers = _initial_centers(blocks, k, vector, seed)
-    labels, counts = _lloyd(blocks, centers, vector)
+    space = _Space.of(blocks, root)
+    labels, counts = _lloyd(blocks, _initial_centers(blocks, k, space, seed), space)
     order = np.argsort(-counts, kind="stable")
     return np.argsort(order, kind="stable")[labels]
 
@@ -169,104 +167,103 @@ def means(blocks: Blocks, labels: np.ndarray, mean: str, eps: float) -> tuple[np
     return average.astype(blocks.dtype), counts
 
 
-def _vectors(root: bool) -> Callable[[np.ndarray], np.ndarray]:
-    def vector(block: np.ndarray) -> np.ndarray:
-        flat = block.reshape(len(block), -1)
-        return np.sqrt(flat) if root else flat
+@dataclass(frozen=True)
+class _Space:
+    """The space K-Means works in: spectra or their roots as vectors, less their mean.
 
-    return vector
+    Without an offset common to all, distances taken by |a|² − 2ab + |b|² do not cancel.
+    """
+
+    root: bool
+    mean: np.ndarray  # (C * F,)
+    spread: float  # sum over all rows of the squared distance to the mean
+
+    @staticmethod
+    def of(blocks: Blocks, root: bool) -> _Space:
+        total = np.zeros(blocks.shape[0] * blocks.shape[1])
+        for _, block in blocks:
+            total += _vectors(block, root).sum(axis=0, dtype=np.float64)
+        centered = _Space(root, (total / len(blocks)).astype(blocks.dtype), 0.0)
+        return replace(centered, spread=sum(_energy(centered(block)) for _, block in blocks))
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        return _vectors(block, self.root) - self.mean
 
 
-def _check_distinct(blocks: Blocks, k: int, vector: Callable[[np.ndarray], np.ndarray]) -> None:
+def _energy(x: np.ndarray) -> float:
+    return float(np.square(x).sum(dtype=np.float64))
+
+
+def _vectors(block: np.ndarray, root: bool) -> np.ndarray:
+    flat = block.reshape(len(block), -1)
+    return np.sqrt(flat) if root else flat
+
+
+def _check_distinct(blocks: Blocks, k: int, root: bool) -> None:
     seen: set[bytes] = set()
     for _, block in blocks:
-        for row in vector(block) + 0.0:  # -0.0 and 0.0 are one value
+        for row in _vectors(block, root) + 0.0:  # -0.0 and 0.0 are one value
             seen.add(row.tobytes())
             if len(seen) >= k:
                 return
     raise InputError(f"k = {k} strata asked for, but there are only {len(seen)} distinct samples among {len(blocks)}")
 
 
-def _initial_centers(blocks: Blocks, k: int, vector: Callable, seed: int) -> np.ndarray:
+def _initial_centers(blocks: Blocks, k: int, space: _Space, seed: int) -> np.ndarray:
+    """Centres (K, C * F) by K-Means on a sample of the rows."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     rows = np.arange(len(blocks))
-    if len(rows) > SAMPLE_ROWS:
-        rows = np.sort(np.random.default_rng(seed).choice(len(rows), SAMPLE_ROWS, replace=False))
-    sample = np.unique(vector(blocks.take(rows)), axis=0) if len(rows) < 2 * k else vector(blocks.take(rows))
-    if len(sample) < k:
-        # Hardly any distinct rows in the sample: start from the first k distinct rows of all.
-        return _first_distinct(blocks, k, vector)
-    with threadpool_limits(1):  # scikit-learn adds up threads in the order they finish
-        fitted = KMeans(k, n_init=4, random_state=seed, copy_x=False).fit(np.ascontiguousarray(sample))
-    return fitted.cluster_centers_
+    if len(rows) > (size := max(SAMPLE_ROWS, 2 * k)):
+        rows = np.sort(np.random.default_rng(seed).choice(len(rows), size, replace=False))
+    # One thread: scikit-learn adds up the sums of its threads in the order in which they finish.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # duplicates in the sample are dealt with by `_lloyd`
+        return KMeans(k, n_init=SAMPLE_STARTS, random_state=seed).fit(space(blocks.take(rows))).cluster_centers_
 
 
-def _first_distinct(blocks: Blocks, k: int, vector: Callable) -> np.ndarray:
-    found: dict[bytes, np.ndarray] = {}
-    for _, block in blocks:
-        for row in vector(block):
-            found.setdefault((row + 0.0).tobytes(), row)
-            if len(found) == k:
-                break
-    return np.stack(list(found.values())[:k])
-
-
-def _lloyd(blocks: Blocks, centers: np.ndarray, vector: Callable) -> tuple[np.ndarray, np.ndarray]:
-    """Full passes until the centres rest. Returns labels (N,) with no stratum empty, and their counts (K,)."""
-    k = len(centers)
-    labels = np.zeros(len(blocks), np.int64)
-    spread = None
+def _lloyd(blocks: Blocks, centers: np.ndarray, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+    """Full passes until they gain nothing. Returns labels (N,) with no stratum empty, and their counts (K,)."""
+    k, labels, before = len(centers), np.zeros(len(blocks), np.int64), np.inf
     for _ in range(MAX_PASSES):
-        total, squares, counts = np.zeros(centers.shape), 0.0, np.zeros(k, np.int64)
-        far_distance, far_row = np.full(k, -1.0), np.zeros(k, np.int64)
-        changed = False
+        total, counts, inertia = np.zeros(centers.shape), np.zeros(k, np.int64), space.spread
         for start, block in blocks:
-            x = vector(block)
-            nearest, distance = _nearest(x, centers)
-            place = slice(start, start + len(x))
-            changed |= not np.array_equal(labels[place], nearest)
-            labels[place] = nearest
+            x = space(block)
+            nearest, gain = _nearest(x, centers)
+            labels[start : start + len(x)] = nearest
             counts += np.bincount(nearest, minlength=k)
+            inertia += gain
             _add_by_label(total, x, nearest)
-            if spread is None:
-                squares += float(np.einsum("ij,ij->", x, x, dtype=np.float64))
-            # The farthest rows stand by as new centres for strata that lose all of theirs.
-            for row in np.argsort(-distance, kind="stable")[:k]:
-                slot = int(far_distance.argmin())
-                if distance[row] > far_distance[slot]:
-                    far_distance[slot], far_row[slot] = distance[row], start + row
-        if spread is None:
-            mean = total.sum(axis=0) / len(blocks)
-            spread = max(squares / len(blocks) - float(mean @ mean), 0.0) / centers.shape[1]
-        updated = total / np.maximum(counts, 1)[:, None]
         empty = np.flatnonzero(counts == 0)
-        if len(empty):
-            by_distance = far_row[np.argsort(-far_distance, kind="stable")][: len(empty)]
-            rows, slots = np.sort(by_distance), empty
-            updated[slots] = vector(blocks.take(rows))
-        moved = float(((updated - centers) ** 2).sum())
-        centers = updated.astype(centers.dtype)
-        if not len(empty) and (not changed or moved <= TOLERANCE * spread):
-            break
-    # Labels belong to the centres before the last update. A stratum still empty takes the row farthest away.
-    for stratum in np.flatnonzero(counts == 0):
-        donors = np.flatnonzero(counts[labels[far_row]] > 1)
-        row = far_row[donors[np.argmax(far_distance[donors])]]
+        if not len(empty) and before - inertia <= TOLERANCE * abs(inertia):
+            return labels, counts
+        centers, before = (total / np.maximum(counts, 1)[:, None]).astype(centers.dtype), inertia
+        if len(empty):  # they start again from the rows that are served worst
+            rows = np.sort(_farthest(blocks, centers, labels, space)[: len(empty)])
+            centers[empty], before = space(blocks.take(rows)), np.inf
+    for stratum in np.flatnonzero(counts == 0):  # rows too close to be told apart in this precision
+        far = _farthest(blocks, centers, labels, space)
+        row = far[counts[labels[far]] > 1][0]  # exists: k rows lie in fewer than k strata
         counts[labels[row]] -= 1
-        labels[row] = stratum
-        counts[stratum] = 1
-        far_distance[far_row == row] = -1
+        labels[row], counts[stratum] = stratum, 1
     return labels, counts
 
 
-def _nearest(x: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest centre of every row and the squared distance to it."""
-    rows, marks = torch.from_numpy(x), torch.from_numpy(centers.astype(x.dtype))
-    score = torch.addmm(marks.square().sum(dim=1), rows, marks.T, alpha=-2)
-    best, index = score.min(dim=1)
-    return index.numpy(), (best + rows.square().sum(dim=1)).clamp(min=0).double().numpy()
+def _nearest(x: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, float]:
+    """Nearest centre of every row, ties to the lowest, and the sum of the squared distances less that of |x|²."""
+    marks = torch.from_numpy(centers)
+    score, index = torch.addmm(marks.square().sum(dim=1), torch.from_numpy(x), marks.T, alpha=-2).min(dim=1)
+    return index.numpy(), float(score.sum(dtype=torch.float64))
+
+
+def _farthest(blocks: Blocks, centers: np.ndarray, labels: np.ndarray, space: _Space) -> np.ndarray:
+    """The k rows farthest from their centres, farthest first."""
+    distance = np.concatenate(
+        [np.square(space(block) - centers[labels[start : start + len(block)]]).sum(axis=1) for start, block in blocks]
+    )
+    return np.argsort(-distance, kind="stable")[: len(centers)]
 
 
 def _add_by_label(total: np.ndarray, x: np.ndarray, labels: np.ndarray) -> None:
