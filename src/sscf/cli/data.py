@@ -176,16 +176,19 @@ def inspect(
     all_seen = [see(domain, wanted) for domain in domains.values()]
     console = Console(highlight=False)
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("domain", "windows", "of", "subjects", "recordings", "dropped", "left out"):
-        table.add_column(heading, justify="left" if heading in ("domain", "of") else "right", no_wrap=True)
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("domain", "windows", "of", "subjects", "recs", "dropped", "left out"):
+        table.add_column(
+            heading, justify="left" if heading in ("domain", "of") else "right", no_wrap=heading in ("domain", "of")
+        )
     for name, domain in domains.items():
         m = domain.manifest
-        shown = name + (" (simulated)" if domain.simulated else "")
         shape = f"{len(domain.channels)} x {m['samples']} at {domain.fs:g} Hz {domain.unit}".rstrip()
         counts = (len(domain.subject_names), len(domain.recording_names), sum(m["dropped"].values()), len(m["skipped"]))
-        table.add_row(shown, str(len(domain)), shape, *map(str, counts))
+        table.add_row(name, str(len(domain)), shape, *map(str, counts))
     console.print(table)
+    if simulated := [name for name, domain in domains.items() if domain.simulated]:
+        console.print(f"simulated, not recorded: {', '.join(simulated)}", soft_wrap=True)
 
     for heading in dict.fromkeys(seen.view.task.name for seen in all_seen):
         group = [seen for seen in all_seen if seen.view.task.name == heading]

@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import threading
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,16 @@ def _start_worker(dataset: DataSet | str, root: Path, work: Path, final: Path) -
 
     global _job
     threadpool_limits(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _job = _Job(get(dataset) if isinstance(dataset, str) else dataset, root, work, final)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(source: Source) -> _Part | str:
@@ -349,6 +359,7 @@ def _publish(job: _Job, parts: list[_Part], skipped: list[dict[str, str]]) -> No
         "simulated": False,
         "licence": d.licence,
         "citation": d.citation,
+        "notes": d.notes,
     }
     if job.old is not None and all(job.old.manifest.get(key) == value for key, value in manifest.items()):
         return  # nothing has changed: leave the domain, its time stamps and open memory maps alone
