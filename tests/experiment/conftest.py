@@ -45,12 +45,12 @@ def tiny_store(tmp_path: Path) -> Callable[..., Path]:
 def tiny() -> Callable[..., Experiment]:
     """tiny(store, methods=[...]) is an experiment on such a store."""
 
-    def make(store: Path, **changes: object) -> Experiment:
-        task = Path(store).parent / "task.toml"
+    def make(where: Path, /, **changes: object) -> Experiment:
+        task = Path(where).parent / "task.toml"
         task.write_text('name = "tones"\nclasses = ["slow", "fast"]\n')
         values: dict[str, object] = {
             "task": str(task),
-            "store": str(store),
+            "store": str(where),
             "methods": ["erm", "sscf"],
             "seeds": 1,
             "train": TrainConfig(epochs=2, batch_size=24, ema=0.9),

@@ -31,10 +31,8 @@ def differences(one: list[Fitted], other: list[Fitted]) -> list[str]:
     found = []
     for a, b in zip(one, other, strict=True):
         name = a.settings.method.name
-        weights = a.model.state_dict(), b.model.state_dict()
-        if weights[0].keys() != weights[1].keys() or any(
-            not torch.equal(weights[0][k], weights[1][k]) for k in weights[0]
-        ):
+        ours, theirs = a.model.state_dict(), b.model.state_dict()
+        if ours.keys() != theirs.keys() or any(not torch.equal(ours[key], theirs[key]) for key in ours):
             found.append(f"{name}: weights")
         if a.calibration and b.calibration and not torch.equal(a.calibration.power, b.calibration.power):
             found.append(f"{name}: anchors")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -264,9 +265,8 @@ def test_ids_depend_on_everything(tiny_store: Callable, tiny: Callable) -> None:
     assert len(set().union(*variants)) == len(variants)
     before = ids()
     x = np.zeros((16, 2, 64), np.float32) + np.arange(64)
-    write_domain(
-        store / "b", x, np.arange(16) % 2, ["s"] * 8 + ["t"] * 8, ("slow", "fast"), 32.0, name="b", overwrite=True
-    )
+    shutil.rmtree(store / "b")
+    write_domain(store / "b", x, np.arange(16) % 2, ["s"] * 8 + ["t"] * 8, ("slow", "fast"), 32.0, name="b")
     assert ids() != before
 
 
@@ -303,8 +303,9 @@ def test_a_class_without_a_source_is_refused(tiny_store: Callable, tiny: Callabl
     for name in "ab":
         x = np.random.default_rng(0).standard_normal((16, 2, 64)).astype(np.float32)
         subjects = [f"s{i // 4}" for i in range(16)]
-        write_domain(store / name, x, np.zeros(16, int), subjects, ("slow", "fast"), 32.0, name=name, overwrite=True)
-    with pytest.raises(ConfigError, match="class 'fast'.* none of the sources a, b"):
+        shutil.rmtree(store / name)
+        write_domain(store / name, x, np.zeros(16, int), subjects, ("slow", "fast"), 32.0, name=name)
+    with pytest.raises(ConfigError, match=r"class 'fast'.* none of the sources a, b"):
         make_plan(tiny(store, targets=["c"]))
 
 
