@@ -37,6 +37,6 @@ class GroupDRO(Rule):
         weights = self.weights.clone()
         weights[here] = groupdro_weights(weights[here], risks.detach(), self.params.eta)
         self.weights = weights
-        loss = risks @ weights[here]
+        loss = (risks * weights[here]).sum()
         self.log = {"risk": risks.mean().item(), "worst": risks.max().item(), "loss": loss.item()}
         return loss

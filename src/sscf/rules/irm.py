@@ -15,7 +15,7 @@ def irm_penalty(logits: Tensor, y: Tensor, criterion: nn.Module) -> Tensor:
 
     The product of the gradients on even and on odd rows estimates the square without bias, so it may be negative.
     """
-    scale = torch.ones((), device=logits.device, requires_grad=True)
+    scale = logits.new_ones((), requires_grad=True)
     even, odd = (criterion(scale * logits[half::2], y[half::2]) for half in (0, 1))
     (gradient_even,) = torch.autograd.grad(even, scale, create_graph=True)
     (gradient_odd,) = torch.autograd.grad(odd, scale, create_graph=True)

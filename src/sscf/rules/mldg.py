@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from sscf.core.calibration import SpectralCalibration
 from sscf.errors import InputError
-from sscf.nn.base import Backbone
+from sscf.nn.base import Backbone, find
 from sscf.rules import base
 from sscf.rules.base import Batch, Rule, param
 
@@ -39,7 +42,8 @@ class MLDG(Rule):
         test, train = (select(batch, domains) for domains in (present[:n_test], present[n_test:]))
 
         parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        train_risk = self.criterion(model(train.x), train.y)
+        with own_anchors(model, batch, train):
+            train_risk = self.criterion(model(train.x), train.y)
         gradients = torch.autograd.grad(
             train_risk,
             list(parameters.values()),
@@ -51,11 +55,24 @@ class MLDG(Rule):
             name: p if g is None else p - self.params.inner_lr * self._step(g)
             for (name, p), g in zip(parameters.items(), gradients, strict=True)
         }
-        test_risk = self.criterion(functional_call(model, moved, (test.x,)), test.y)
+        with own_anchors(model, batch, test):
+            test_risk = self.criterion(functional_call(model, moved, (test.x,)), test.y)
         return self.total(train_risk, test_risk, self.params.beta)
 
     def _step(self, gradient: Tensor) -> Tensor:
         return gradient / (gradient.abs() + 1e-8) if self.params.inner == "adam" else gradient
+
+
+@contextmanager
+def own_anchors(model: Backbone, batch: Batch, part: Batch) -> Iterator[None]:
+    """If the trainer has assigned anchors to the windows of a batch, assign those of a part of it."""
+    with ExitStack() as stack:
+        for calibration in find(model, SpectralCalibration):
+            assigned = calibration._assigned
+            if assigned is not None:
+                rows = torch.isin(batch.domain, part.domain)
+                stack.enter_context(calibration.assigned(assigned.unflatten(0, (len(rows), -1))[rows].flatten()))
+        yield
 
 
 def select(batch: Batch, domains: list[int]) -> Batch:
