@@ -131,7 +131,8 @@ class Fitted:
         if self.calibration is not None:
             anchors, notes["anchors"] = self.calibration.anchors.to_tensors()
             tensors |= {f"anchors.{name}": tensor for name, tensor in anchors.items()}
-        return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, notes
+        # Cloned: a file cannot hold two names for one memory, and the anchors are also buffers of the model.
+        return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, notes
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], notes: dict[str, Any]) -> Fitted:

@@ -41,7 +41,7 @@ def scores(
 ) -> dict[str, Any]:
     """All scores of one evaluation, as JSON values.
 
-    Macro-F1 averages over the classes of the task; those the truth lacks are listed in `missing_classes` and count as 0.
+    Macro-F1 averages over the classes of the task; those the truth lacks count as 0 and are in `missing_classes`.
     `interval` is the 95 % bootstrap interval of macro-F1 over subjects (None with fewer than two).
     """
     n_classes = len(classes)
