@@ -211,6 +211,8 @@ def inspect(
     for seen in all_seen:
         for reason, n in seen.domain.manifest["dropped"].items():
             console.print(f"{seen.domain.name}: {n} dropped when prepared: {reason}", soft_wrap=True)
+        if seen.domain.manifest["notes"]:
+            console.print(f"{seen.domain.name}: {seen.domain.manifest['notes']}", soft_wrap=True)
         if subjects:
             counted = ", ".join(f"{who} {n}" for who, n in seen.per_subject.items())
             console.print(f"{seen.domain.name}: windows by subject: {counted}", soft_wrap=True)

@@ -159,6 +159,8 @@ def write_folder(
         "sources": [],
         "dropped": {},
         "skipped": [],
+        "notes": "",
+        "same_people": [],
         **manifest,
         "windows": shape[0],
         "extra": list(extra),

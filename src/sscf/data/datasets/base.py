@@ -68,6 +68,7 @@ class DataSet:
     tasks    : task name -> {own label -> class of the task, or None: dropped and counted}.
     same_people : other data sets that hold (some of) the same subjects, under the same ids: a leak between domains.
     exclude  : id of a source -> why it is known to be of no use; left out and listed in the manifest like a bad one.
+    notes    : what a user must know before trusting a result on it; written into the manifest.
     find     : root -> sources, in a fixed order.
     read     : root, source -> recording, its pieces, or windows already cut; raises DataError naming file and position.
     """
@@ -90,6 +91,7 @@ class DataSet:
     tasks: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
     exclude: Mapping[str, str] = field(default_factory=dict)
     same_people: tuple[str, ...] = ()
+    notes: str = ""
 
     @property
     def unit(self) -> str:
