@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ def make_record(spec: dict[str, Any], classes: Sequence[str], score: float | Non
     target = np.random.default_rng(int(hash_json(spec["target"]), 16) % 2**32)
     level = {"erm": 0.60, "coral": 0.62, "irm": 0.58, "sscf": 0.68, "sscf+coral": 0.67}.get(spec["method"], 0.63)
     k = (spec["sscf"] or {}).get("k") if spec["strata"] == "kmeans" else {"global": 1, "domain": 3}.get(spec["strata"])
+    k = 8 if k == "auto" else k  # what such a run would have chosen
     f1 = float(np.clip(level + target.normal(0, 0.12) + rng.normal(0, 0.012) - (0.05 if k == 1 else 0), 0.05, 0.99))
     f1 = round(f1 if score is None else score, 6)
     n, c = 400, len(classes)
@@ -214,6 +216,12 @@ def har_records(
         for target in domains
         for seed in range(seeds)
     ]
+
+
+@pytest.fixture(scope="session")
+def fab() -> Any:
+    """The functions of this file (test files cannot import it)."""
+    return SimpleNamespace(**{name: value for name, value in globals().items() if not name.startswith("_")})
 
 
 @pytest.fixture(scope="session")

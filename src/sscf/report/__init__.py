@@ -7,13 +7,14 @@ import hashlib
 import io
 import json
 import os
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-FIGURES = 160  # figures of single runs drawn unless asked for more: half a minute of drawing at most
+FIGURES = 160  # drawn unless asked for more: some twenty seconds on one core
 
 
 def write_report(
@@ -30,10 +31,10 @@ def write_report(
     Parameters
     ----------
     runs : folder with `records/` (and `plan.json`, `meta/`, `arrays/` where present)
-    out : folder for `index.html`, `tables/` (Markdown, LaTeX, CSV), `figures/` (SVG), `runs.csv`, `experiment.toml`
+    out : folder for `index.html`, `tables/` (Markdown, LaTeX, CSV), `figures/` (SVG), `*.csv`, `experiment.toml`
     paper : show the paper's numbers beside those of the runs, on real data of its tasks
     jobs : processes that draw figures
-    figures : most figures of single runs; those of the reference method come first
+    figures : most figures drawn; those of whole tables come first, then single runs of the reference method
     console : where progress is shown; None shows none
     """
     from sscf.files import read_json, write_json, write_text
@@ -41,20 +42,20 @@ def write_report(
     from sscf.report.html import render_page, run_columns, run_rows
     from sscf.report.panels import make_panels
     from sscf.report.records import load_runs
-    from sscf.report.statistics import compare, rank_methods
+    from sscf.report.statistics import compare, rank_methods, statistics_csv
     from sscf.report.tables import make_tables, to_csv, to_latex, to_markdown
 
     folder = Path(out)
-    loaded = load_runs(runs)
+    loaded = load_runs(Path(runs))
     panels = make_panels(loaded)
     tables = make_tables(panels, paper)
     comparisons = {panel.id: compare(panel) for panel in panels}
     rankings = {panel.id: rank_methods(panel) for panel in panels}
-    of_panels = [
-        figure for panel in panels for figure in panel_figures(panel, comparisons[panel.id], rankings[panel.id])
-    ]
-    of_runs = [figure for panel in panels for figure in run_figures(panel, loaded.path)]
-    planned = of_panels + of_runs[:figures]
+    wanted = [f for panel in panels for f in panel_figures(panel, comparisons[panel.id], rankings[panel.id])]
+    # Figures of single runs in turn from every panel, so that a limit leaves none of them empty.
+    turns = zip_longest(*(run_figures(panel, loaded.path) for panel in panels))
+    wanted += [figure for turn in turns for figure in turn if figure is not None]
+    planned = wanted[:figures]
     if console:
         console.print(f"{len(loaded.records)} runs, {len(tables)} tables, {len(planned)} figures", markup=False)
     svgs = draw_all(planned, loaded.path, jobs)
@@ -68,6 +69,7 @@ def write_report(
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows([run_columns(), *run_rows(loaded)])
     texts["runs.csv"] = lines.getvalue()
+    texts["statistics.csv"] = statistics_csv(panels, comparisons)
     experiment = to_toml(loaded.plan["experiment"]) if loaded.plan and loaded.plan.get("experiment") else ""
     if experiment:
         texts["experiment.toml"] = experiment
@@ -79,7 +81,7 @@ def write_report(
         rankings,
         drawn,
         with_paper=paper,
-        undrawn=len(of_runs) - len(of_runs[:figures]),
+        undrawn=len(wanted) - len(planned),
         experiment=experiment,
     )
     # What an earlier report left here and this one does not have would be taken for a part of it.

@@ -100,21 +100,26 @@ def panel_figures(panel: Panel, comparisons: Sequence[Comparison], ranking: Rank
         payload["validation"] = [row.validation(panel.columns) for row in sweep]
         name = f"granularity--{panel.id}--{slug(title)}"
         yield Figure(name, "granularity", data | {"Method": title}, f"Macro-F1 of {title} against K", payload)
-    for row in panel.rows:
+    for row in panel.by_interest:
+        if ranks_of(row):
+            yield _rank_figure(panel, row)
+
+
+def _rank_figure(panel: Panel, row: Row, rank: int | None = None) -> Figure:
+    """Scores at all ranks, or at one rank against the nearest anchor."""
+    name = f"rank--{panel.id}--{slug(row.label)}"
+    facets = {"Data": panel.title, "Method": row.family, "K": _k_text(row.runs.values()), "R": str(rank or "all")}
+    if rank is None:
         ranks = ranks_of(row)
-        if not ranks:
-            continue
-        scored = [rank_row(row, rank) for rank in ranks]
-        facets = data | {"Method": row.family, "K": _k_text(row.runs.values())}
-        name = f"rank--{panel.id}--{slug(row.label)}"
-        payload = _curves(panel, scored) | {"x": ranks, "label": "anchor rank R (1 is the nearest)", "validation": []}
-        yield Figure(name, "rank", facets | {"R": "all"}, f"Macro-F1 of {row.label} against anchor rank R", payload)
-        for rank, one in zip(ranks[1:], scored[1:], strict=True):
-            payload = {"rank": rank, "targets": list(panel.columns)}
-            payload["nearest"] = [scored[0].cell("macro_f1", column, 1).mean for column in panel.columns]
-            payload["other"] = [one.cell("macro_f1", column, 1).mean for column in panel.columns]
-            alt = f"Macro-F1 of {row.label} by target at anchor rank {rank}, against the nearest anchor"
-            yield Figure(f"{name}--r{rank}", "rank", facets | {"R": str(rank)}, alt, payload)
+        payload = _curves(panel, [rank_row(row, r) for r in ranks])
+        payload |= {"x": ranks, "label": "anchor rank R (1 is the nearest)", "validation": []}
+        return Figure(name, "rank", facets, f"Macro-F1 of {row.label} against anchor rank R", payload)
+    near, far = rank_row(row, 1), rank_row(row, rank)
+    payload = {"rank": rank, "targets": list(panel.columns)}
+    payload["nearest"] = [near.cell("macro_f1", column, 1).mean for column in panel.columns]
+    payload["other"] = [far.cell("macro_f1", column, 1).mean for column in panel.columns]
+    alt = f"Macro-F1 of {row.label} by target at anchor rank {rank}, against the nearest anchor"
+    return Figure(f"{name}--r{rank}", "rank", facets, alt, payload)
 
 
 def _k_text(runs: Iterable[Record]) -> str:
@@ -323,8 +328,8 @@ def _ranking(payload: dict[str, Any], _: Callable) -> Any:
     bars = _cliques(ranks[order], critical)
     half = (k + 1) // 2
     height = 0.9 + 0.24 * (len(bars) + half)
-    sides = [_room(f"{_short(labels[i], 30)}  0.00" for i in part) for part in (order[:half], order[half:])]
-    figure = _figure(7.4, height, *sides, 0.05, 0.05)
+    left, right = (_room(f"{_short(labels[i], 30)}  0.00" for i in part) for part in (order[:half], order[half:]))
+    figure = _figure(7.4, height, left, right, 0.05, 0.05)
     axes = figure.subplots()
     axes.set_xlim(0.8, k + 0.2)
     axes.set_ylim(-(len(bars) + half) - 1.2, 2.1)
@@ -340,10 +345,10 @@ def _ranking(payload: dict[str, Any], _: Callable) -> Any:
         y = -0.55 - i
         axes.plot([low - 0.04, high + 0.04], [y, y], color=INK, linewidth=4, solid_capstyle="butt", alpha=0.75)
     for place, index in enumerate(order):
-        left = place < half
-        level = place if left else k - 1 - place
+        leftward = place < half
+        level = place if leftward else k - 1 - place
         y = -(len(bars) + 0.8 + level)
-        edge = 0.85 if left else k + 0.15
+        edge = 0.85 if leftward else k + 0.15
         axes.plot([ranks[index], ranks[index], edge], [0, y, y], color=INK, linewidth=0.8)
         text = (
             f"{_short(labels[index], 30)}  {ranks[index]:.2f}"
@@ -351,7 +356,12 @@ def _ranking(payload: dict[str, Any], _: Callable) -> Any:
             else f"{ranks[index]:.2f}  {_short(labels[index], 30)}"
         )
         axes.text(
-            edge - 0.06 if left else edge + 0.06, y, text, ha="right" if left else "left", va="center", fontsize=8
+            edge - 0.06 if leftward else edge + 0.06,
+            y,
+            text,
+            ha="right" if leftward else "left",
+            va="center",
+            fontsize=8,
         )
     return figure
 
@@ -463,7 +473,7 @@ def _strata_figure(payload: dict[str, Any], load: Callable[[str], np.ndarray | N
 
 
 def _shares(axes: Any, name: str, table: dict[str, list[int]], k: int) -> None:
-    """How the windows of each domain or class spread over the strata, as stacked bars with the numbers of the strata."""
+    """How the windows of each domain or class spread over the strata: stacked bars that bear the strata's numbers."""
     labels = list(table)
     values = np.array([table[label] for label in labels], dtype=float).reshape(len(labels), -1)
     values = values / np.maximum(values.sum(axis=1, keepdims=True), 1)
@@ -529,7 +539,8 @@ def _calibration(payload: dict[str, Any], load: Callable[[str], np.ndarray | Non
     pair: list[Any] = []
     for e in range(examples):
         pair = [figure.add_subplot(grid[e, side]) for side in (0, 1)]
-        assert example_before is not None and example_after is not None
+        assert example_before is not None
+        assert example_after is not None
         domain = int(example_domain[e]) if example_domain is not None and e < len(example_domain) else -1
         category = int(example_class[e]) if example_class is not None and e < len(example_class) else -1
         name = names[domain] if 0 <= domain < len(names) else "window"

@@ -16,7 +16,7 @@ from sscf import __version__
 from sscf.errors import require
 from sscf.report.figures import FAINT, INK, KINDS, Figure
 from sscf.report.panels import METRICS, Panel
-from sscf.report.paper import paper
+from sscf.report.paper import paper, slips_of
 from sscf.report.records import Record, Runs
 from sscf.report.statistics import Comparison, Ranking, reach_sentence, reference_row
 from sscf.report.tables import Table, paper_differences
@@ -267,9 +267,7 @@ def render_page(
             f"{plural(left_out, 'figure')} would make this page too large; they are in the folder “figures”."
         )
     if undrawn:
-        figure_notes.append(
-            f"{plural(undrawn, 'figure')} of single runs not drawn; 'sscf report --figures N' draws more."
-        )
+        figure_notes.append(f"{plural(undrawn, 'figure')} not drawn; 'sscf report --figures N' draws more.")
     differences = paper_differences(panels) if with_paper else []
     script = _template("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -314,11 +312,10 @@ def render_page(
         statistics=blocks,
         figures=part("figures.html", groups=groups, notes=figure_notes),
         paper={
-            "note": source["note"],
             "authors": source["authors"],
             "title": source["title"],
             "differences": differences,
-            "slips": [slip["text"] for slip in source["slips"]],
+            "slips": slips_of({panel.task for panel in panels if not panel.simulated}),
         }
         if differences
         else None,

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from sscf.files import canonical_json, hash_json
-from sscf.report.paper import domain_order
+from sscf.report.paper import domain_order, family
 from sscf.report.records import Record, Runs
 from sscf.report.text import join, method_title, plain, plural, slug
 
@@ -160,7 +160,11 @@ class Panel:
 
     @property
     def title(self) -> str:
-        parts = [plain(self.task), PROTOCOLS.get(self.protocol, plain(self.protocol))]
+        task = plain(self.task)
+        parts = [
+            task.upper() if family(self.task) in ("har", "ecg") else task,
+            PROTOCOLS.get(self.protocol, plain(self.protocol)),
+        ]
         if self.max_windows is not None:
             parts.append(f"at most {plural(self.max_windows, 'window')} per domain")
         if self.data:
@@ -175,9 +179,9 @@ class Panel:
     def main(self) -> tuple[Row, ...]:
         """Rows of the main tables: a sweep over K is one row, K chosen per target on source validation."""
         rows: list[Row] = []
-        for family in self._families:
-            fixed = [row for row in family if isinstance(row.k, int)]
-            chosen = [row for row in family if not isinstance(row.k, int)]
+        for rows_of_one in self._families:
+            fixed = [row for row in rows_of_one if isinstance(row.k, int)]
+            chosen = [row for row in rows_of_one if not isinstance(row.k, int)]
             if chosen or len(fixed) < 2:  # the runs chose K themselves, or there is no sweep
                 rows += chosen or fixed
                 continue
@@ -188,8 +192,8 @@ class Panel:
     @cached_property
     def sweeps(self) -> tuple[tuple[Row, ...], ...]:
         """Rows that differ in K alone, by rising K."""
-        families = ([row for row in family if isinstance(row.k, int)] for family in self._families)
-        return tuple(tuple(sorted(family, key=lambda row: row.k)) for family in families if len(family) > 1)
+        families = ([row for row in rows_of_one if isinstance(row.k, int)] for rows_of_one in self._families)
+        return tuple(tuple(sorted(sweep, key=lambda row: row.k)) for sweep in families if len(sweep) > 1)
 
     @cached_property
     def reference(self) -> Row | None:
@@ -197,6 +201,12 @@ class Panel:
         ours = [row for row in self.main if row.eligible and row.strata == "kmeans"]
         ours = [row for row in ours if row.settings.get("rule") in (None, "erm")] or ours
         return max(ours, key=lambda row: row.validation(self.columns) or 0.0, default=None)
+
+    @cached_property
+    def by_interest(self) -> tuple[Row, ...]:
+        """All rows, the reference first, and of a sweep first the K that was chosen most often."""
+        chosen = {run.id for run in self.reference.runs.values()} if self.reference else set()
+        return tuple(sorted(self.rows, key=lambda row: -sum(run.id in chosen for run in row.runs.values())))
 
     @cached_property
     def _families(self) -> list[list[Row]]:

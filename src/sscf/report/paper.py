@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -45,8 +45,8 @@ def domain_order(task: str) -> Callable[[str], int]:
 def reported(task: str, kind: str, metric: str, columns: Mapping[str, str], **where: Any) -> list[dict[str, Any]]:
     """Tables of the paper on a task whose columns match some of ours.
 
-    `columns` maps our column -> target domain. Each table comes as {"table", "rows": [(row, {our column: [mean, std]})]},
-    values in percent; "average" and "external average" are not matched, since they are averages over the paper's targets.
+    `columns` maps our column -> target domain. Each table comes with its "rows" as (row, {our column: [mean, std]}), in
+    percent, the "places" of our columns in it, and whether these are "complete", that is, all of its domains.
     """
     found = []
     for table in paper()["tables"]:
@@ -70,6 +70,13 @@ def reported(task: str, kind: str, metric: str, columns: Mapping[str, str], **wh
                 {"table": table, "rows": rows, "complete": len(places) == len(_domains(table)), "places": places}
             )
     return found
+
+
+def slips_of(tasks: Iterable[str], kind: str | None = None) -> list[str]:
+    """What is known to be wrong in the paper's tables on some tasks (of one kind)."""
+    families = {family(task) for task in tasks}
+    ids = {t["id"] for t in paper()["tables"] if t["task"] in families and kind in (None, t["kind"])}
+    return [slip["text"] for slip in paper()["slips"] if ids & set(slip["tables"])]
 
 
 def _domains(table: dict[str, Any]) -> list[str]:

@@ -1,14 +1,16 @@
 """Which differences can be told from chance, and how far such a claim reaches.
 
 Two runs are paired when they share target and seed. Runs on one target are not independent: the interval resamples
-targets first, then seeds within them. A test over targets is what a claim about *new* data sets would need; with T targets its
-p-value cannot fall below 2 / 2^T, so with fewer than six targets no such claim is made here, whatever the numbers.
+targets first, then seeds within them. A claim about *new* data sets would need a test over targets; with T targets its
+p-value cannot fall below 2 / 2^T, so with fewer than six targets no such claim is made, whatever the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from math import sqrt
 
 import numpy as np
@@ -58,24 +60,16 @@ class Comparison:
             facts.append(f"Wilcoxon {_p(self.p_holm)} after Holm")
         facts.append(f"higher on {self.ahead} of {self.targets}")
         detail = "; ".join(facts)
-        text = f"{self.reference} is {way} {self.other} by {points:.1f} points of {METRICS[self.metric]} on average {where}"
+        metric = METRICS[self.metric]
+        text = f"{self.reference} is {way} {self.other} by {points:.1f} points of {metric} on average {where}"
         if round(points, 1) == 0:
-            text = (
-                f"{self.reference} and {self.other} have the same average {METRICS[self.metric]} to 0.1 points {where}"
-            )
+            text = f"{self.reference} and {self.other} have the same average {metric} to 0.1 points {where}"
         text += f": {detail}."
         if self.verdict == "not told apart":
             text += " The runs do not tell the two apart."
         if self.pairs < self.expected:
             text += f" {plural(self.expected - self.pairs, 'pair')} missing."
         return text
-
-    @property
-    def reach(self) -> str:
-        """How far the claim reaches."""
-        if self.targets >= ENOUGH_TARGETS:
-            return "general"
-        return "these targets only"
 
 
 def _p(value: float) -> str:
@@ -196,10 +190,11 @@ class Ranking:
         told = "differ" if self.p < LEVEL else "do not differ more than chance would allow"
         text = (
             f"Over {plural(self.targets, 'target')} the average ranks of {len(self.labels)} methods {told} "
-            f"(Friedman {_p(self.p)}); two methods are told apart when their ranks differ by {self.critical:.2f} (Nemenyi, 5 %)."
+            f"(Friedman {_p(self.p)}); two methods are told apart when their ranks differ by {self.critical:.2f} "
+            "(Nemenyi, 5 %)."
         )
         if self.targets < ENOUGH_TARGETS:
-            text += f" {plural(self.targets, 'target')} are few for this test: its p-value is approximate and its power low."
+            text += " So few targets make its p-value approximate and its power low."
         if self.left_out:
             text += f" Left out, since a target is missing: {join(list(self.left_out))}."
         return text
@@ -224,14 +219,27 @@ def rank_methods(panel: Panel, metric: str = "macro_f1") -> Ranking:
     return Ranking(metric, tuple(scores), tuple(map(float, ranks)), n, p, critical, tuple(left_out))
 
 
+def statistics_csv(panels: Sequence[Panel], comparisons: Mapping[str, Sequence[Comparison]]) -> str:
+    """Every comparison, one per line; differences and intervals as fractions."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    names = [f.name for f in fields(Comparison) if f.name != "interval"]
+    writer.writerow(["data", *names, "low", "high", "verdict"])
+    for panel in panels:
+        for c in comparisons[panel.id]:
+            values = ["" if value is None else value for value in (getattr(c, name) for name in names)]
+            writer.writerow([panel.title, *values, *(c.interval or ("", "")), c.verdict])
+    return stream.getvalue()
+
+
 def reach_sentence(panel: Panel) -> str:
     """How far claims from this many targets can reach."""
     n = len(panel.columns)
     if n >= ENOUGH_TARGETS:
-        return f"{n} targets: the tests below may be read as evidence about targets like these."
+        return f"{n} targets: the tests may be read as evidence about targets like these."
     if n == 1:
         return "One target: seeds say how stable training is, nothing about other data sets."
     return (
         f"{n} targets are too few for a claim about new data sets: no test over targets could reach p < 0.05 "
-        f"(the smallest possible is {2 / 2**n:.3g}). What follows speaks about these targets."
+        f"(the smallest possible is {2 / 2**n:.3g}). The sentences here speak about these targets."
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sscf.report.panels import METRICS, Cell, Panel, Row, describe_common
-from sscf.report.paper import family, paper, reported
+from sscf.report.paper import family, paper, reported, slips_of
 from sscf.report.records import Record
 from sscf.report.text import join, latex, markdown, plain, plural, slug
 
@@ -143,7 +143,7 @@ def _paper_lines(panel: Panel, metric: str, kind: str, names: str, **where: Any)
     """Rows of the paper for the panel's columns; its average only where the targets are the paper's own."""
     lines = []
     for found in reported(panel.task, kind, metric, panel.targets, **where):
-        table, places = found["table"], found["places"]
+        places = found["places"]
         own = found["complete"] and len(places) == len(panel.columns)
         for row, values in found["rows"]:
             entries = [Entry(*values[column]) if column in values else Entry() for column in panel.columns]
@@ -156,11 +156,7 @@ def _paper_lines(panel: Panel, metric: str, kind: str, names: str, **where: Any)
 
 
 def _slips(task: str, kind: str, lines: Sequence[Line]) -> list[str]:
-    """What is known to be wrong in the paper's tables that these lines come from."""
-    if not any(line.reported for line in lines):
-        return []
-    ids = {table["id"] for table in paper()["tables"] if table["kind"] == kind and table["task"] == family(task)}
-    return [f"In the paper: {slip['text']}" for slip in paper()["slips"] if ids & set(slip["tables"])]
+    return [f"Paper, {text}" for text in slips_of([task], kind)] if any(line.reported for line in lines) else []
 
 
 def paper_differences(panels: Sequence[Panel]) -> list[str]:
@@ -252,7 +248,7 @@ def overview_table(lodo: Panel, external: Panel, metric: str, with_paper: bool =
 
 
 def ablation_table(panel: Panel, metric: str, with_paper: bool = False) -> Table | None:
-    """What the strata are worth: the same rule (ERM) and backbone with each kind of anchor; None with fewer than two."""
+    """What the strata are worth: one rule (ERM) and backbone with each kind of anchor; None with fewer than two."""
     plainly = [row for row in panel.main if row.settings.get("rule") in (None, "erm") and row.eligible]
     shared = {row.settings.get("backbone") for row in plainly if row.strata != "none"}
     rows = [
@@ -375,16 +371,17 @@ def classes_table(panel: Panel) -> Table | None:
     for row in panel.main:
         done = [run.scores for run in row.runs.values() if run.scores is not None]
         planned = len(panel.columns) * len(panel.seeds)
-        note = f"{len(done)}/{planned} runs" if len(done) < planned else ""
+        label = row.label + (f" ({len(done)}/{planned} runs)" if len(done) < planned else "")
 
-        def entry(values: list[float], note: str = note) -> Entry:
-            return Entry(100 * statistics.fmean(values), None, len(values), note) if values else Entry(note="none")
+        def entry(values: list[float]) -> Entry:
+            return Entry(100 * statistics.fmean(values), None, len(values)) if values else Entry(note="none")
 
         found = [[s.per_class_f1.get(c) for s in done] for c in panel.classes]
         entries = [entry([value for value in values if value is not None]) for values in found]
         entries += [entry([getattr(s, metric) for s in done]) for metric in METRICS]
         entries.append(entry([s.kappa for s in done if s.kappa is not None]))
-        lines.append(_row_line(row, entries))
+        line = _row_line(row, entries, label)
+        lines.append(line if len(done) == planned else replace(line, eligible=False))
     lines = _mark_best(lines)
     notes = _notes(panel, (), lines)[: 1 if panel.simulated else 0]
     notes.append("Mean over targets and seeds, in percent. A class that a target lacks does not count for that target.")
@@ -420,7 +417,7 @@ def make_tables(panels: Sequence[Panel], with_paper: bool = False) -> list[Table
             tables += [ablation] if ablation else []
         for sweep in panel.sweeps:
             tables += [granularity_table(panel, sweep, metric, with_paper) for metric in METRICS]
-        for row in panel.rows:
+        for row in panel.by_interest:
             if ranks_of(row):
                 tables += [rank_table(panel, row, metric, with_paper) for metric in METRICS]
         per_class = classes_table(panel)

@@ -1,4 +1,4 @@
-"""Names and numbers written for each medium. Names come from users and data sets: nothing in them may be taken for markup."""
+"""Names and numbers for each medium. Names come from users and data sets: nothing in them may be taken for markup."""
 
 from __future__ import annotations
 

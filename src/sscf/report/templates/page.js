@@ -84,19 +84,8 @@ for (const group of document.querySelectorAll(".switch")) {
     group.querySelector(".controls").append(label);
     selects.set(name, select);
   }
-  // What is out of sight waits until it is near.
-  const near = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) { near.disconnect(); show(items, items.find((item) => !item.hidden)); }
-  }, { rootMargin: "1200px" });
-  for (const item of items) item.hidden = item !== items[0];
-  near.observe(group);
+  show(items, items[0]);
 }
-addEventListener("beforeprint", () => {
-  for (const group of document.querySelectorAll(".switch")) {
-    const items = [...group.querySelectorAll(".item")];
-    show(items, items.find((item) => !item.hidden));
-  }
-});
 
 const paper = document.getElementById("show-paper");
 if (paper) paper.addEventListener("change", () => document.body.classList.toggle("hide-paper", !paper.checked));
