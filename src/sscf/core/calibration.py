@@ -47,6 +47,8 @@ def _filter_piece(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
 
 
 def _filter(x: Tensor, mask: Tensor, spread: Tensor) -> Tensor:
+    if x.numel() == 0:  # which MKL's FFT does not take
+        return torch.zeros_like(x)
     if not (size := pieces(x)):
         return _filter_piece(x, mask, spread)
     out = torch.empty_like(x)
