@@ -64,5 +64,6 @@ DATASET = DataSet(
     "Classification from a Short Single Lead ECG Recording. Computing in Cardiology 2017.",
     licence="ODC-By 1.0",
     access="open: https://physionet.org/content/challenge-2017/1.0.0/",
+    notes="Patients are not known: each recording is its own subject; a split by subject may not separate patients.",
     tasks={"ecg": {"N": "normal", "A": "af", "O": "other", "~": None}},
 )

@@ -24,7 +24,8 @@ _PATIENT = re.compile(r"\bpatient\s+(\d+)", re.IGNORECASE)
 _GAIN = re.compile(r"^\S+\s+\S+\s+([\d.]+)(?:\([-\d]+\))?/mV", re.MULTILINE)
 # What beats cannot show. Ectopy, bigeminy and bundle branch block are in the comments too, but also in the beats.
 _RHYTHM = re.compile(
-    r"fibrillation|flutter|\bA-?FIB?\b|tachycardia|\bSVTA?\b|AV (nodal )?block|sinus node|WPW|pre-?excitation",
+    r"(?:atrial )?(?:fibrillation|flutter)|\bA-?FIB?\b|tachycardia|\bSVTA?\b|AV (?:nodal )?block|sinus node|WPW|"
+    r"pre-?excitation",
     re.IGNORECASE,
 )
 _MAX_GAIN = 20_000  # a 16-bit sample would then reach 1.6 mV at most

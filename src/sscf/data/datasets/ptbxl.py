@@ -63,11 +63,13 @@ def find(root: Path) -> list[Source]:
 def read(root: Path, source: Source) -> list[Recording]:
     codes = _rows(root)[int(source.id)]["scp_codes"]
     try:
-        statements = set(dict(ast.literal_eval(codes)))
-    except (ValueError, SyntaxError, TypeError) as error:
-        raise DataError(f"{root / _TABLE}: ecg_id {source.id}: scp_codes {codes!r} is not a dictionary") from error
+        statements = ast.literal_eval(codes)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        statements = None
+    if not isinstance(statements, dict):
+        raise DataError(f"{root / _TABLE}: ecg_id {source.id}: scp_codes {codes!r} is not a dictionary")
     record = inside(root, source.files[0])
-    return read_wfdb(record, _RECIPE.channels, "mV").recordings(Whole(decide(statements)))
+    return read_wfdb(record, _RECIPE.channels, "mV").recordings(Whole(decide(set(statements))))
 
 
 def _rows(root: Path) -> dict[int, dict[str, str]]:
@@ -104,6 +106,8 @@ DATASET = DataSet(
     "a large publicly available electrocardiography dataset. Scientific Data 7, 2020.",
     licence="CC BY 4.0",
     access="open: https://physionet.org/content/ptb-xl/1.0.3/",
+    notes="Where patient_id is empty the record stands in for the patient (subject ecg<id>): a split by subject may "
+    "then put ECGs of one patient on both sides.",
     tasks={
         "ecg": {
             **dict.fromkeys(AF, "af"),
