@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sscf.nn import wrap
 from sscf.rules import build_rule
 from sscf.rules.base import Batch, CrossEntropy, moments
 from sscf.rules.cdan import entropy_weights, multilinear_map
@@ -344,3 +345,23 @@ def test_criterion_takes_sequences_weights_and_smoothing() -> None:
     logits, y, weight = torch.randn(2, 5, 3), torch.randint(0, 3, (2, 5)), torch.tensor([1.0, 2.0, 0.5])
     expected = torch.nn.CrossEntropyLoss(weight, label_smoothing=0.1)(logits.transpose(1, 2), y)
     torch.testing.assert_close(CrossEntropy(0.1, weight)(logits, y), expected)
+
+
+def test_second_order_mldg_is_the_true_gradient(make_batch, monkeypatch) -> None:
+    """Against finite differences of the whole loss, inner step included."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv1d(2, 3, 9, stride=9), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(21, 3)
+    )
+    model, batch = wrap(net, tap="0").double(), make_batch((3, 3))
+    batch = Batch(batch.x.double(), batch.y, batch.domain, 2)
+    monkeypatch.setattr(torch, "randperm", lambda n: torch.arange(n))
+    params = {"inner_lr": 0.3, "inner": "sgd", "second_order": True}
+    rule = build_rule("mldg", params, n_domains=2, n_classes=3, feature_dim=21)
+    weight = model.last_linear.weight
+    (gradient,) = torch.autograd.grad(rule.loss(model, batch, 0), weight)
+    for entry in [(0, 0), (1, 7), (2, 20)]:
+        values = []
+        for move in (1e-5, -2e-5, 1e-5):  # up, down, back
+            weight.data[entry] += move
+            values.append(rule.loss(model, batch, 0).item())
+        assert gradient[entry].item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4, abs=1e-8)
