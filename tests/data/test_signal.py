@@ -58,12 +58,12 @@ def test_no_drift_over_a_night() -> None:
 
 
 @given(st.floats(-1e3, 1e3), st.integers(1, 3000), st.sampled_from([*RATIOS, (19.86, 50)]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 def test_a_constant_stays_one_to_its_very_ends(value: float, length: int, ratio: tuple[float, float]) -> None:
     fs, to = ratio
     out = resample(np.full(length, value), fs, to)
     assert abs(len(out) - length * to / fs) <= 1
-    np.testing.assert_allclose(out, np.float32(value), rtol=2e-6)
+    np.testing.assert_allclose(out, np.float32(value), rtol=2e-6, atol=1e-30)
 
 
 def test_same_rate_is_the_same_signal() -> None:
@@ -105,7 +105,7 @@ def test_by_time_splits_at_gaps_and_follows_the_time_stamps() -> None:
     t[400:] += 7.0
     x = np.stack([np.sin(2 * np.pi * t), np.cos(2 * np.pi * t)])
     pieces = by_time(t, x, 50, max_gap=0.5)
-    assert [round(start, 6) for start, _, _ in pieces] == [round(t[0], 6), round(t[400], 6)]
+    assert [start for start, _, _ in pieces] == [np.ceil(t[0] * 50) / 50, np.ceil(t[400] * 50) / 50]
     for start, values, rate in pieces:
         grid = start + np.arange(values.shape[1]) / rate
         np.testing.assert_allclose(values[0], np.sin(2 * np.pi * grid), atol=0.01)

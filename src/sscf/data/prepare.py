@@ -361,7 +361,6 @@ def _publish(job: _Job, parts: list[_Part], skipped: list[dict[str, str]]) -> No
         "citation": d.citation,
         "notes": d.notes,
         "same_people": list(d.same_people),
-        "notes": d.notes,
     }
     if job.old is not None and all(job.old.manifest.get(key) == value for key, value in manifest.items()):
         return  # nothing has changed: leave the domain, its time stamps and open memory maps alone

@@ -155,9 +155,10 @@ def by_time(
         own = (b - a - 1) / (t[-1] - t[0])
         # A clock that runs five per cent fast does not ask for twice the rate.
         rate = fs * max(1.0, float(np.ceil(own / fs - 0.05)))
-        grid = t[0] + np.arange(int((t[-1] - t[0]) * rate + 1e-6) + 1) / rate
+        start = np.ceil(t[0] * fs - 1e-6) / fs  # on the grid of the wanted rate: positions in the recording are exact
+        grid = start + np.arange(int((t[-1] - start) * rate + 1e-6) + 1) / rate
         values = make_interp_spline(t, np.asarray(signals[:, a:b], np.float64), k=3, axis=1)(grid)
-        pieces.append((float(t[0]), values.astype(np.float32), rate))
+        pieces.append((float(start), values.astype(np.float32), rate))
     return pieces
 
 

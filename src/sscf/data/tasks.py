@@ -198,8 +198,9 @@ def get_task(name: str | os.PathLike[str]) -> Task:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first defect of a config in one line: key, value and what is allowed."""
-    first = error.errors()[0]
+    """The main defect of a config in one line: key, value and what is allowed."""
+    # A misspelt key is also a missing one: naming the misspelling is what helps.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     key = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"unknown key {key!r}; known here: {', '.join(_fields_at(model, first['loc'][:-1]))}"
