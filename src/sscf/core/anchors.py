@@ -180,9 +180,9 @@ class Anchors:
         from safetensors.torch import save
 
         tensors, settings = self.to_tensors()
-        header = canonical_json(settings)
-        metadata = {"format": _FORMAT, "version": str(_VERSION), "settings": header, "digest": _digest(tensors, header)}
-        write_bytes(path, save(tensors, metadata=metadata))
+        header = {"version": _VERSION, "settings": settings, "digest": _digest(tensors, settings)}
+        # One key only: safetensors writes several in random order, and the same anchors should give the same bytes.
+        write_bytes(path, save(tensors, metadata={_FORMAT: canonical_json(header)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Anchors:
@@ -198,18 +198,22 @@ class Anchors:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as error:
             raise FileError(f"{path}: not a readable safetensors file ({error})") from error
-        if metadata.get("format") != _FORMAT:
-            raise FileError(f"{path}: not an anchor file (no format '{_FORMAT}' in its header)")
-        if set(metadata) != {"format", "version", "settings", "digest"}:
-            raise FileError(f"{path}: unknown or missing keys in the header: {sorted(metadata)}")
-        if metadata["version"] != str(_VERSION):
-            raise FileError(f"{path}: anchor format {metadata['version']}, this version of sscf reads {_VERSION}")
+        if _FORMAT not in metadata:
+            raise FileError(f"{path}: not an anchor file (no '{_FORMAT}' in its header)")
         try:
-            settings = json.loads(metadata["settings"])
+            header = json.loads(metadata.pop(_FORMAT))
+            version, settings, digest = header.pop("version"), header.pop("settings"), header.pop("digest")
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise FileError(f"{path}: damaged header of an anchor file ({error!r})") from error
+        if version != _VERSION:
+            raise FileError(f"{path}: anchor format {version!r}, this version of sscf reads {_VERSION}")
+        if unknown := [*metadata, *header]:
+            raise FileError(f"{path}: unknown keys in the header: {', '.join(unknown)}")
+        try:
             anchors = cls.from_tensors(tensors, settings if isinstance(settings, dict) else {})
-        except (SSCFError, json.JSONDecodeError, TypeError) as error:
+        except SSCFError as error:
             raise FileError(f"{path}: damaged anchor file: {error}") from error
-        if _digest(tensors, metadata["settings"]) != metadata["digest"]:
+        if _digest(tensors, settings) != digest:
             raise FileError(f"{path}: the content does not match its checksum: the file was changed or damaged")
         return anchors
 
@@ -223,8 +227,8 @@ def _check_settings(frame: int, hop: int, reading: str, mean: str, eps: float, w
         raise InputError(f"eps must be a positive number, got {eps!r}")
 
 
-def _digest(tensors: dict[str, Tensor], header: str) -> str:
-    digest = hashlib.sha256(header.encode())
+def _digest(tensors: dict[str, Tensor], settings: dict[str, object]) -> str:
+    digest = hashlib.sha256(canonical_json(settings).encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
         digest.update(tensors[name].numpy().tobytes())
