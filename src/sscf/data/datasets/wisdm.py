@@ -15,6 +15,7 @@ Up and down the stairs are one activity here: `har6`, which tells them apart, dr
 from __future__ import annotations
 
 import io
+import math
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -67,7 +68,7 @@ def read(root: Path, source: Source) -> list[Recording]:
             raise DataError(f"{path}: activity {code} from line {first + 1} on: {error}") from error
         for at, signals, fs in regular:
             pieces.append(Recording(signals, fs, RECIPE.names, "m/s^2", Whole(ACTIVITIES[code]), start + at))
-        start += float(seconds[-1]) + 10.0  # whatever lies between two activities is not known: clearly apart
+        start += math.ceil(seconds[-1]) + 10.0  # what lies between two activities is not known: clearly apart
     return pieces
 
 
