@@ -193,7 +193,7 @@ def test_interpolation_is_on_true_frequencies(frame: int, length: int) -> None:
 def test_pieces_of_a_large_batch_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = noise(37, 4, 50).requires_grad_()
     for gradient in ("mask", "full"):
-        calibration = SpectralCalibration(fitted(), gradient=gradient)  # type: ignore[arg-type]
+        calibration = SpectralCalibration(fitted(), gradient=gradient)
         results = []
         for size in (1 << 30, 1000):
             monkeypatch.setattr(welch, "PIECE_NUMBERS", size)

@@ -138,7 +138,7 @@ class Comparability:
 
 
 def _order_statistics(values: Tensor) -> Tensor:
-    """At most `REFERENCE_SIZE` of the values, ascending, evenly spaced in rank, the largest among them."""
+    """At most `REFERENCE_SIZE` of the values, ascending and evenly spaced in rank."""
     ascending = values.sort().values
     if len(values) <= REFERENCE_SIZE:
         return ascending
