@@ -43,10 +43,10 @@ _FILE = re.compile(r"data_(\d+)_accel_phone\.txt")
 
 def find(root: Path) -> list[Source]:
     files = sorted(root.glob("raw/phone/accel/data_*_accel_phone.txt"))
-    subjects = [match[1] for path in files if (match := _FILE.fullmatch(path.name))]
     return [
-        Source(subject, subject, (path.relative_to(root).as_posix(),))
-        for subject, path in zip(subjects, files, strict=True)
+        Source(match[1], match[1], (path.relative_to(root).as_posix(),))
+        for path in files
+        if (match := _FILE.fullmatch(path.name))
     ]
 
 
