@@ -29,6 +29,7 @@ from sscf.rules.base import Batch, CrossEntropy
 from sscf.rules.methods import Method
 
 Progress = Callable[[dict[str, Any]], None]
+OWN_NETWORK = "own"  # in the place of a backbone's name
 
 
 class TrainingFailed(SSCFError):
@@ -51,6 +52,7 @@ def fit(
     *,
     stages: Stages | None = None,
     progress: Progress | None = None,
+    network: Callable[[], Backbone] | None = None,
 ) -> Fitted:
     """Train a method on source domains.
 
@@ -63,11 +65,12 @@ def fit(
     seed : of the split, the weights and the order of batches
     stages : where auxiliary encoders are kept for other runs that need the same one
     progress : called with {"stage", "epoch", "epochs", "loss", "validation"} after every epoch
+    network : gives a network of one's own for each stage, instead of the backbone the settings name
     """
     if not views:
         raise ConfigError("training needs at least one source domain")
     check_views(views)
-    trainer = _Trainer(list(views), settings, seed, stages or NoCache(), progress or (lambda _: None))
+    trainer = _Trainer(list(views), settings, seed, stages or NoCache(), progress or (lambda _: None), network)
     if not settings.method.calibrated:
         return trainer.fit(settings)
     sscf = settings.sscf.model_copy(update=dict(settings.method.overrides)).searched()
@@ -109,19 +112,31 @@ def check_views(views: Sequence[TaskView]) -> None:
         raise ConfigError(f"class {missing[0]!r} of task '{first.task.name}' is in none of the sources {names}")
 
 
+def split_views(views: Sequence[TaskView], fraction: float, seed: int) -> tuple[list[TaskView], list[TaskView]]:
+    """What `fit` trains on of every view, and what it holds out, by subject; a view of one subject is trained on."""
+    splits = [subject_split(v.y, v.subjects, fraction, seed) for v in views]
+    training = [rows_of(v, train) for v, (train, _) in zip(views, splits, strict=True)]
+    return training, [rows_of(v, valid) for v, (_, valid) in zip(views, splits, strict=True) if len(valid)]
+
+
 class _Trainer:
     """The source domains of one fold, split once, and what is trained on them."""
 
     def __init__(
-        self, views: list[TaskView], settings: Settings, seed: int, stages: Stages, progress: Progress
+        self,
+        views: list[TaskView],
+        settings: Settings,
+        seed: int,
+        stages: Stages,
+        progress: Progress,
+        network: Callable[[], Backbone] | None = None,
     ) -> None:
         self.views, self.seed, self.stages, self.progress = views, seed, stages, progress
+        self.network = network
         self.first = views[0]
         self.sequence = self.first.task.sequence
         self.device = resolve_device(settings.train.device)
-        splits = [subject_split(v.y, v.subjects, settings.train.validation, seed) for v in views]
-        self.training = [rows_of(v, train) for v, (train, _) in zip(views, splits, strict=True)]
-        self.validation = [rows_of(v, valid) for v, (_, valid) in zip(views, splits, strict=True) if len(valid)]
+        self.training, self.validation = split_views(views, settings.train.validation, seed)
         if settings.train.validation > 0 and not self.validation:
             raise ConfigError("no source domain has two subjects: nothing can be held out for validation")
         if not self.validation and settings.selection != "last":
@@ -136,11 +151,15 @@ class _Trainer:
         return Normaliser.for_domain(settings.normalisation, view.domain, self.source_normaliser)
 
     def backbone_name(self, settings: Settings) -> str:
+        if self.network is not None:
+            return OWN_NETWORK
         return settings.method.backbone or settings.backbone or self.first.task.backbone
 
     def build(self, settings: Settings) -> Backbone:
         """A new network with weights drawn from the seed."""
         torch.manual_seed(self.seed)
+        if self.network is not None:
+            return self.network().to(self.device)
         channels, length = self.first.domain.windows.shape[1:]
         return build(
             self.backbone_name(settings),
@@ -199,7 +218,7 @@ class _Trainer:
         for fold in leave_one_source_out([v.name for v in self.views]):
             rest = [v for v in self.views if v.name != fold.target]
             held_out = next(v for v in self.views if v.name == fold.target)
-            inner = _Trainer(rest, settings, self.seed, self.stages, self.progress)
+            inner = _Trainer(rest, settings, self.seed, self.stages, self.progress, self.network)
             fitted = inner.fit(replace(settings, selection="source-val"))
             values.append(float(macro_f1(confusion_of(fitted, held_out))))
         return float(np.mean(values))
