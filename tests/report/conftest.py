@@ -114,7 +114,7 @@ def make_arrays(record: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
     predictions = np.where(rng.random(n) < 0.75, truth, rng.integers(0, c, n))
     domain, category = rng.integers(0, domains, m), rng.integers(0, c, m)
     centres = rng.normal(0, 2, (c, 2))
-    arrays = {
+    arrays: dict[str, Any] = {
         "target_labels": truth.astype(np.int64),
         "target_predictions": predictions.astype(np.int64),
         "target_recordings": np.repeat([0, 1], [n // 3, n - n // 3]).astype(np.int32),

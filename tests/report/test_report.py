@@ -57,8 +57,8 @@ def test_same_records_same_bytes(small: Path, tmp_path: Path) -> None:
             place = copy / path.relative_to(small)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place)
-    write_report(small, tmp_path / "one")
-    page = write_report(copy, tmp_path / "two")
+    write_report(small, tmp_path / "one", figures=24)
+    page = write_report(copy, tmp_path / "two", figures=24)
     assert page == tmp_path / "two" / "index.html"
     one, two = contents(tmp_path / "one"), contents(tmp_path / "two")
     assert one == two
@@ -68,7 +68,7 @@ def test_same_records_same_bytes(small: Path, tmp_path: Path) -> None:
 
 
 def test_a_hash_seed_changes_nothing(small: Path, tmp_path: Path) -> None:
-    code = "import sys; from sscf.report import write_report; write_report(sys.argv[1], sys.argv[2], figures=12)"
+    code = "import sys; from sscf.report import write_report; write_report(sys.argv[1], sys.argv[2], figures=6)"
     for seed in ("1", "2"):
         command = [sys.executable, "-c", code, str(small), str(tmp_path / seed)]
         subprocess.run(command, check=True, env={"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": "1"})
@@ -87,7 +87,7 @@ def test_what_an_earlier_report_left_is_gone(fab: Any, small: Path, tmp_path: Pa
 
 
 def test_page_is_alone_and_says_what_failed(small: Path, tmp_path: Path) -> None:
-    text = write_report(small, tmp_path).read_text()
+    text = write_report(small, tmp_path, figures=30).read_text()
     page = Tags(text)
     loads = [(tag, attrs) for tag, attrs in page.tags if {"src", "srcset", "xlink:href"} & set(attrs) or tag == "link"]
     assert loads == []
@@ -193,7 +193,7 @@ def test_command(small: Path, tmp_path: Path) -> None:
 def test_a_damaged_array_is_named(small: Path, tmp_path: Path) -> None:
     copy = tmp_path / "runs"
     shutil.copytree(small, copy)
-    broken = next(copy.glob("arrays/*/embedding.npy"))
-    broken.write_bytes(broken.read_bytes()[:40])
-    with pytest.raises(FileError, match=broken.parent.name):
+    for broken in copy.glob("arrays/*/embedding.npy"):
+        broken.write_bytes(broken.read_bytes()[:40])
+    with pytest.raises(FileError, match=r"arrays/\w+/embedding.npy: not a readable array"):
         write_report(copy, tmp_path / "out")

@@ -162,3 +162,22 @@ def test_cliques_join_all_and_only_what_is_close() -> None:
             assert any(low <= a and b <= high for low, high in bars) == (b - a <= critical)
         for one, other in combinations(bars, 2):
             assert not (one[0] <= other[0] and other[1] <= one[1])
+
+
+def test_a_target_counts_once_whatever_its_sources(fab: Any, tmp_path: Path) -> None:
+    """Leave-k-out tests a target with several sets of sources: more runs, not more targets."""
+    names = ["A", "B", "C", "D"]
+    records = []
+    for method, score in (("erm", 0.5), ("sscf", 0.6)):
+        for target, other in product(names, names):
+            if target != other:
+                domains = [name for name in names if name != other]
+                spec = fab.make_spec("har", target, domains, method, 0, protocol="leave-k-out")
+                records.append(fab.make_record(spec, fab.CLASSES, score + 0.01 * names.index(other)))
+    (panel,) = make_panels(load_runs(fab.write_runs(tmp_path, records)))
+    assert len(panel.columns) == 12
+    (found,) = compare(panel)
+    assert (found.targets, found.pairs) == (4, 12)
+    assert "4 targets are too few" in reach_sentence(panel)
+    assert rank_methods(panel).targets == 4
+    assert panel.like_paper == {}

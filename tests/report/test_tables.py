@@ -143,7 +143,7 @@ def test_sweep_is_one_row_with_k_chosen_on_sources(fab: Any, tmp_path: Path) -> 
     (panel,) = panels_of(fab, tmp_path, records)
     (row,) = panel.main
     assert row.label == "SSCF"
-    assert row.note == "K chosen on source validation: A 2, B 4"
+    assert row.note == "K chosen on source validation: 2 for A; 4 for B"
     assert line(methods_table(panel, "macro_f1"), "SSCF")["average"].mean == pytest.approx(50)
     table = granularity_table(panel, panel.sweeps[0], "macro_f1")
     assert [found.label for found in table.lines] == ["K = 2", "K = 4"]
@@ -276,9 +276,9 @@ def test_names_are_escaped(fab: Any, tmp_path: Path) -> None:
         grid = [row for row in to_markdown(table).splitlines() if row.startswith("|")]
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in grid} == {len(table.columns) + 2}
         assert re.fullmatch(r"[a-z0-9-]+", table.id)
-    rows = list(csv.reader(io.StringIO(to_csv(methods_table(panel, "macro_f1")))))
-    assert {len(row) for row in rows} == {3 + 4 * (len(NASTY) + 2)}
-    assert f"{NASTY[0]} mean" in rows[0]
+    grid_rows = [*csv.reader(io.StringIO(to_csv(methods_table(panel, "macro_f1"))))]
+    assert {len(row) for row in grid_rows} == {3 + 4 * (len(NASTY) + 2)}
+    assert f"{NASTY[0]} mean" in grid_rows[0]
 
 
 def test_csv_holds_the_numbers(fab: Any, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-FIGURES = 160  # drawn unless asked for more: some twenty seconds on one core
+FIGURES = 120  # drawn unless asked for more: some fifteen seconds on one core
 
 
 def write_report(

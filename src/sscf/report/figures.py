@@ -74,7 +74,7 @@ class Figure:
 def panel_figures(panel: Panel, comparisons: Sequence[Comparison], ranking: Ranking) -> Iterator[Figure]:
     """Figures about a whole panel."""
     data = {"Data": panel.title}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "label": row.label,
             "targets": [row.cell("macro_f1", column, 1).mean for column in panel.columns],
@@ -82,7 +82,7 @@ def panel_figures(panel: Panel, comparisons: Sequence[Comparison], ranking: Rank
         }
         for row in panel.main
     ]
-    if any(row["targets"] for row in rows):
+    if any(mean is not None for row in rows for mean in row["targets"]):
         payload = {"rows": rows, "targets": list(panel.columns)}
         yield Figure(f"scores--{panel.id}", "scores", data, f"Macro-F1 by method and target, {panel.title}", payload)
     if comparisons:
@@ -143,8 +143,8 @@ def run_figures(panel: Panel, runs_path: Path) -> Iterator[Figure]:
     They come target by target with the reference method first, so that a limit on their number leaves out the least.
     """
     domains = sorted({*panel.targets.values(), *(name for r in panel.records for name in r.spec.sources)})
-    rows = sorted(panel.rows, key=lambda row: panel.reference is None or row.method != panel.reference.method)
-    for row in rows:
+    for row in panel.by_interest:
+        yield from (_rank_figure(panel, row, rank) for rank in ranks_of(row)[1:])
         for column in panel.columns:
             runs = [run for (name, _), run in sorted(row.runs.items()) if name == column and run.done]
             if not runs:
@@ -303,7 +303,7 @@ def _scores(payload: dict[str, Any], _: Callable) -> Any:
 
 def _differences(payload: dict[str, Any], _: Callable) -> Any:
     lines = payload["lines"]
-    names = [_short(label, 40) for label, *_rest in lines]
+    names = [_short(label, 46) for label, *_rest in lines]
     figure = _figure(7.4, 0.75 + 0.32 * len(lines), _room(names))
     axes = figure.subplots()
     axes.axvline(0, color=INK, linewidth=0.8)
@@ -587,9 +587,7 @@ def _distance(payload: dict[str, Any], load: Callable[[str], np.ndarray | None])
     names = payload["psd_domains"][: len(before)] or [f"domain {i + 1}" for i in range(len(before))]
     names = [plain(name) + (" *" if name == payload["target"] else "") for name in names]
     edge = _room([_short(name, 18) for name in names])
-    figure = _figure(
-        7.4, 0.6 + (7.2 - 2 * edge) / 2 + 0.75 * edge, edge, 0.1, 0.3, 0.25 + 0.75 * edge, wspace=edge / 2.4
-    )
+    figure = _figure(7.4, 0.6 + (7.2 - 2 * edge) / 2 + 0.6 * edge, edge, 0.1, 0.3, 0.3 + 0.6 * edge, wspace=edge / 2.4)
     top = float(max(np.nanmax(before), np.nanmax(after)))
     for axes, values, title in zip(figure.subplots(1, 2), (before, after), ("before", "after"), strict=True):
         _heat(axes, values, [[f"{v:.2g}" for v in row] for row in values], (names, names), top)

@@ -67,6 +67,9 @@ def pack_svg(svg: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.S)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # nothing refers to groups, and ids must be unique in a page
+    svg = re.sub(
+        r'(width|height)="([\d.]+)pt"', lambda m: f'{m[1]}="{1.6 * float(m[2]):.0f}"', svg, count=2
+    )  # pt -> px, larger
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     return base64.b64encode(packer.compress(svg.encode()) + packer.flush()).decode()
@@ -131,7 +134,7 @@ def _cards(panels: Sequence[Panel], comparisons: Mapping[str, Sequence[Compariso
             wanted = [c for c in found if c.other == "ERM"] + [c for c in found if others and c.other == best]
             claims = [c.sentence for c in dict.fromkeys(wanted)]
         else:
-            claims = [c.sentence for c in found[:2]]
+            claims = []
         done = sum(record.done for record in panel.records)
         if not headline:
             headline = "No method has a score on every target yet." if done else "No run is done yet."
@@ -315,7 +318,7 @@ def render_page(
             "authors": source["authors"],
             "title": source["title"],
             "differences": differences,
-            "slips": slips_of({panel.task for panel in panels if not panel.simulated}),
+            "slips": slips_of({panel.task for panel in panels if panel.like_paper}),
         }
         if differences
         else None,

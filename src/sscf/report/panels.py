@@ -172,6 +172,18 @@ class Panel:
         return ", ".join(parts) + (" (simulation)" if self.simulated else "")
 
     @cached_property
+    def by_target(self) -> dict[str, tuple[str, ...]]:
+        """Columns of each target domain: several when it was left out together with different others."""
+        return {name: tuple(c for c in self.columns if self.targets[c] == name) for name in self.targets.values()}
+
+    @property
+    def like_paper(self) -> dict[str, str]:
+        """Columns that may stand beside the paper's: real data, its protocols, one set of sources for each target."""
+        if self.simulated or self.protocol not in ("lodo", "external"):
+            return {}
+        return {column: target for column, target in self.targets.items() if len(self.by_target[target]) == 1}
+
+    @cached_property
     def classes(self) -> tuple[str, ...]:
         return max((record.classes for record in self.records), key=len, default=())
 
@@ -197,9 +209,10 @@ class Panel:
 
     @cached_property
     def reference(self) -> Row | None:
-        """The row whose claims are examined: SSCF by plain ERM; of several the best on source validation."""
+        """The row whose claims are examined: SSCF as it is; failing that, its variant best on source validation."""
         ours = [row for row in self.main if row.eligible and row.strata == "kmeans"]
         ours = [row for row in ours if row.settings.get("rule") in (None, "erm")] or ours
+        ours = [row for row in ours if "sscf" in (row.method, row.title.lower())] or ours
         return max(ours, key=lambda row: row.validation(self.columns) or 0.0, default=None)
 
     @cached_property
@@ -217,7 +230,7 @@ class Panel:
 
     def _choose_k(self, sweep: list[Row]) -> Row | None:
         runs: dict[tuple[str, int], Record] = {}
-        chosen: dict[str, int] = {}
+        chosen: dict[int, list[str]] = defaultdict(list)
         for column in self.columns:
             complete = max(len(row.scores("macro_f1", column)) for row in sweep)
             candidates = [row for row in sweep if len(row.scores("macro_f1", column)) == complete]
@@ -225,9 +238,10 @@ class Panel:
             if complete and any(score is None for score in scores.values()):
                 return None
             best = min(candidates, key=lambda row: (-(scores[row.k] or 0.0), row.k))
-            chosen[column] = best.k
+            if complete:
+                chosen[best.k].append(column)
             runs |= {key: run for key, run in best.runs.items() if key[0] == column}
-        ks = ", ".join(f"{column} {k}" for column, k in chosen.items())
+        ks = "; ".join(f"{k} for {join(columns)}" for k, columns in sorted(chosen.items()))
         settings = {**sweep[0].settings, "sscf.k": "source validation"}
         note = f"K chosen on source validation: {ks}"
         return Row(sweep[0].method, settings, runs, note=note, family=sweep[0].family, title=sweep[0].family)

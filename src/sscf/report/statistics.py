@@ -108,12 +108,15 @@ def clustered_interval(groups: Sequence[np.ndarray], level: float = 0.95) -> tup
 
 
 def _differences(reference: Row, other: Row, panel: Panel, metric: str) -> dict[str, np.ndarray]:
+    """Paired differences by target domain."""
     found = {}
-    for column in panel.columns:
-        ours, theirs = reference.scores(metric, column), other.scores(metric, column)
-        seeds = sorted(ours.keys() & theirs.keys())
-        if seeds:
-            found[column] = np.array([ours[seed] - theirs[seed] for seed in seeds])
+    for target, columns in panel.by_target.items():
+        values = []
+        for column in columns:
+            ours, theirs = reference.scores(metric, column), other.scores(metric, column)
+            values += [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+        if values:
+            found[target] = np.array(values)
     return found
 
 
@@ -204,13 +207,14 @@ def rank_methods(panel: Panel, metric: str = "macro_f1") -> Ranking:
     """Average ranks of the rows of the main table that have a score on every target."""
     scores, left_out = {}, []
     for row in panel.main:
-        means = [row.cell(metric, column, 1).mean for column in panel.columns]
-        if any(mean is None for mean in means):
+        cells = {column: row.cell(metric, column, 1).mean for column in panel.columns}
+        if None in cells.values():
             left_out.append(row.label)
         else:
+            means = [np.mean([cells[c] for c in columns]) for columns in panel.by_target.values()]
             scores[row.label] = np.array(means, dtype=float)
     table = np.round(np.array(list(scores.values())), 12)  # (methods, targets)
-    k, n = (table.shape[0], table.shape[1]) if scores else (0, len(panel.columns))
+    k, n = (table.shape[0], table.shape[1]) if scores else (0, len(panel.by_target))
     ranks = stats.rankdata(-table, axis=0).mean(axis=1) if scores else np.array([])
     p = critical = None
     if k >= 3 and n >= 2:
@@ -234,7 +238,7 @@ def statistics_csv(panels: Sequence[Panel], comparisons: Mapping[str, Sequence[C
 
 def reach_sentence(panel: Panel) -> str:
     """How far claims from this many targets can reach."""
-    n = len(panel.columns)
+    n = len(panel.by_target)
     if n >= ENOUGH_TARGETS:
         return f"{n} targets: the tests may be read as evidence about targets like these."
     if n == 1:

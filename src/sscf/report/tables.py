@@ -142,7 +142,7 @@ def _notes(panel: Panel, rows: Sequence[Row], lines: Sequence[Line]) -> list[str
 def _paper_lines(panel: Panel, metric: str, kind: str, names: str, **where: Any) -> list[Line]:
     """Rows of the paper for the panel's columns; its average only where the targets are the paper's own."""
     lines = []
-    for found in reported(panel.task, kind, metric, panel.targets, **where):
+    for found in reported(panel.task, kind, metric, panel.like_paper, **where):
         places = found["places"]
         own = found["complete"] and len(places) == len(panel.columns)
         for row, values in found["rows"]:
@@ -162,7 +162,7 @@ def _slips(task: str, kind: str, lines: Sequence[Line]) -> list[str]:
 def paper_differences(panels: Sequence[Panel]) -> list[str]:
     """In which ways the runs differ from the paper's protocol, in sentences."""
     theirs = paper()["protocol"]
-    ours = [panel for panel in panels if family(panel.task) and not panel.simulated]
+    ours = [panel for panel in panels if family(panel.task) and panel.like_paper]
     if not ours:
         return []
     sentences = list(theirs["statements"])
@@ -192,7 +192,7 @@ def methods_table(panel: Panel, metric: str, with_paper: bool = False) -> Table:
     """Methods x targets, with average and worst target."""
     lines = _mark_best([_row_line(row, _row_entries(panel, row, metric)) for row in panel.main])
     notes = _notes(panel, panel.main, lines)
-    if with_paper and not panel.simulated:
+    if with_paper:
         lines += _paper_lines(panel, metric, "methods", "name")
         notes += _slips(panel.task, "methods", lines)
     title = f"{METRICS[metric]}: {panel.title}"
@@ -224,8 +224,8 @@ def overview_table(lodo: Panel, external: Panel, metric: str, with_paper: bool =
         lines.append(_row_line(row, [_entry(row.average(metric, lodo.columns, len(lodo.seeds))), *rest]))
     lines = _mark_best(lines)
     notes = _notes(external, external.main, lines)
-    if with_paper and not external.simulated:
-        theirs = reported(lodo.task, "methods", metric, lodo.targets)
+    if with_paper:
+        theirs = reported(lodo.task, "methods", metric, lodo.like_paper)
         same = bool(theirs) and theirs[0]["complete"] and len(theirs[0]["places"]) == len(lodo.columns)
         averages = (
             {row["name"].replace("Ours", "SSCF"): row[metric][-1] for row, _ in theirs[0]["rows"]} if same else {}
@@ -249,20 +249,20 @@ def overview_table(lodo: Panel, external: Panel, metric: str, with_paper: bool =
 
 def ablation_table(panel: Panel, metric: str, with_paper: bool = False) -> Table | None:
     """What the strata are worth: one rule (ERM) and backbone with each kind of anchor; None with fewer than two."""
-    plainly = [row for row in panel.main if row.settings.get("rule") in (None, "erm") and row.eligible]
-    shared = {row.settings.get("backbone") for row in plainly if row.strata != "none"}
-    rows = [
-        row for row in plainly if row.strata in _ABLATION and (not shared or row.settings.get("backbone") in shared)
-    ]
-    if len({row.strata for row in rows}) < 2 or all(row.strata == "none" for row in rows):
+    ours = panel.reference
+    if ours is None:
         return None
-
-    def label(row: Row) -> str:
-        return _ABLATION[row.strata] + (f" ({', '.join(row.shown)})" if row.shown else "")
-
-    lines = _mark_best([_row_line(row, _row_entries(panel, row, metric), label(row)) for row in rows])
+    names = {"none": "erm", "global": "global-anchor", "domain": "domain-anchor"}
+    rows = []
+    for strata, name in names.items():
+        peers = [row for row in panel.main if row.strata == strata and _differ_in_strata(row, ours)]
+        rows += sorted(peers, key=lambda row: row.method != name)[:1]
+    if not rows:
+        return None
+    rows.append(ours)
+    lines = _mark_best([_row_line(row, _row_entries(panel, row, metric), _ABLATION[row.strata]) for row in rows])
     notes = _notes(panel, rows, lines)
-    if with_paper and not panel.simulated:
+    if with_paper:
         lines += _paper_lines(panel, metric, "ablation", "name")
     return Table(
         f"{panel.id}-ablation-{slug(metric.replace('_', '-'))}",
@@ -277,12 +277,22 @@ def ablation_table(panel: Panel, metric: str, with_paper: bool = False) -> Table
     )
 
 
+def _differ_in_strata(row: Row, ours: Row) -> bool:
+    """Whether two rows have everything in common but the anchors."""
+
+    def rest(one: Row) -> dict[str, Any]:
+        skip = ("strata", "sscf.")
+        return {key: value for key, value in one.settings.items() if not key.startswith(skip)}
+
+    return rest(row) == rest(ours)
+
+
 def granularity_table(panel: Panel, sweep: Sequence[Row], metric: str, with_paper: bool = False) -> Table:
     """K x target for rows that differ in K alone."""
     first = sweep[0]
     lines = _mark_best([_row_line(row, _row_entries(panel, row, metric), f"K = {row.k}") for row in sweep])
     notes = _notes(panel, (), lines)
-    if with_paper and not panel.simulated and first.strata == "kmeans":
+    if with_paper and first.strata == "kmeans":
         lines += [
             replace(line, label=f"K = {line.label}")
             for line in _paper_lines(panel, metric, "granularity", "granularity")
@@ -344,7 +354,7 @@ def rank_table(panel: Panel, row: Row, metric: str, with_paper: bool = False) ->
         notes.append(f"K differs, so a rank above a run's K is missing there: {per_target}.")
     elif every:
         notes.append(f"K = {every[0]}.")
-    if with_paper and not panel.simulated and row.strata == "kmeans" and len(every) == 1:
+    if with_paper and row.strata == "kmeans" and len(every) == 1:
         lines += [
             replace(line, label=f"R = {line.label}") for line in _paper_lines(panel, metric, "rank", "rank", k=every[0])
         ]
