@@ -56,8 +56,8 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
     backbone_params : dict, optional
         Options of the built-in network: width, hidden, stride, dropout.
     normalisation : str
-        "center" (each window and channel minus its mean), "window" (and divided by its standard deviation), "source" (by
-        mean and standard deviation of the training windows) or "none".
+        "center" (each window and channel minus its mean), "window" (and divided by its standard deviation), "source"
+        (by mean and standard deviation of the training windows) or "none".
     epochs, batch_size, lr : how long and how fast both networks are trained.
     validation : float
         Share of the windows held out, to choose the epoch and k and to know what comparable windows look like. Too few
