@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def wave(fs: float, frequency: float) -> np.ndarray:
 
 
 def write_edf(path: Path, **more: object) -> Path:
-    def signal(label: str, fs: float, frequency: float, unit: str = "uV", scale: float = 1.0) -> edfio.EdfSignal:
+    def signal(label: str, fs: float, frequency: float, unit: str = "uV", scale: float = 1.0) -> Any:
         limit = 200 * scale
         return edfio.EdfSignal(
             scale * wave(fs, frequency), fs, label=label, physical_dimension=unit, physical_range=(-limit, limit)
@@ -252,7 +253,7 @@ def test_xlsx(tmp_path: Path) -> None:
 
     book = Workbook()
     for row in (["FileName", "Rhythm"], ["r1", "AFIB "], [None, None], ["r2", 7]):
-        book.active.append(row)  # type: ignore[union-attr]
+        book.active.append(row)
     book.save(tmp_path / "d.xlsx")
     assert read_xlsx(tmp_path / "d.xlsx") == [{"FileName": "r1", "Rhythm": "AFIB"}, {"FileName": "r2", "Rhythm": "7"}]
     (tmp_path / "bad.xlsx").write_bytes(b"PK")
