@@ -16,8 +16,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const sign = order === "ascending" ? 1 : -1;
       const place = head.cellIndex;
       const keyed = Array.from(body.rows, (row) => {
-        const text = row.cells[place].textContent.trim();
-        return [row, numeric ? parseFloat(text) : text];
+        const cell = row.cells[place];
+        const text = cell.textContent.trim();
+        return [row, !numeric ? text : "none" in cell.dataset ? NaN : parseFloat(text)]; // "2/3 targets" is no number
       });
       keyed.sort(([, a], [, b]) => {
         if (!numeric) return sign * a.localeCompare(b, "en", { numeric: true });
@@ -77,6 +78,7 @@ for (const group of document.querySelectorAll(".switch")) {
     if (set.size < 2) continue;
     const label = document.createElement("label");
     const select = document.createElement("select");
+    select.ariaLabel = name;
     for (const value of set) select.add(new Option(value, value));
     select.value = facets[0][name] ?? select.options[0].value;
     select.addEventListener("change", () => choose(name));
