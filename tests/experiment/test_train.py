@@ -68,8 +68,8 @@ def test_anchors_come_from_the_training_rows_of_the_sources_alone(views: list[Ta
         for view in views[:2]:
             rows, _ = subject_split(view.y, view.subjects, 0.2, 3)
             x = view.read(rows)
-            x = torch.from_numpy(x - x.mean(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32))
-            powers.append(welch_power(tap_output(plain.model.eval(), "stage1", x), 8, 4, center=True))
+            centred = torch.from_numpy(x - x.mean(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32))
+            powers.append(welch_power(tap_output(plain.model.eval(), "stage1", centred), 8, 4, center=True))
     expected = Anchors.fit(torch.cat(powers), k=2, frame=8, hop=4, seed=3)
     assert fitted.calibration is not None
     assert torch.allclose(fitted.calibration.power, expected.power, rtol=1e-4)
