@@ -29,6 +29,8 @@ def register(app: typer.Typer) -> None:
     app.command("fit")(fit)
     app.command("info")(info)
     app.command("predict")(predict)
+    app.command("diagnose")(diagnose)
+    app.command("export")(export)
 
 
 def fit(
@@ -252,3 +254,86 @@ def _reading(fs: float | None, time: str | None, unit: str | None, channel: list
     from sscf.predict import Reading
 
     return Reading(fs, time, unit, _pairs(channel, "--channel"))
+
+
+def diagnose(
+    model: ModelFile,
+    data: Annotated[
+        list[Path], typer.Argument(metavar="DATA...", help="A prepared domain, or recordings as for predict.")
+    ],
+    page: Annotated[Path | None, typer.Option(help="HTML page with pictures to write.")] = None,
+    json: Annotated[Path | None, typer.Option(help="JSON file with the numbers to write.")] = None,
+    fs: Fs = None,
+    time: Time = None,
+    unit: Unit = None,
+    channel: Spelling = None,
+) -> None:
+    """Is this data comparable to what the model was trained on? Status 0 if it is, 3 if it is not."""
+    from rich.console import Console
+
+    from sscf.diagnose import diagnose as examine
+    from sscf.files import write_json, write_text
+    from sscf.model import Model
+
+    console = Console(highlight=False)
+    loaded = Model.load(model)
+    with console.status("reading", spinner="line"):
+        found = examine(loaded, _data(data, loaded, _reading(fs, time, unit, channel)))
+    for line in found.words():
+        console.print(line, markup=False, soft_wrap=True)
+    worst = sorted(found.recordings, key=lambda r: -max([r.outside, *r.channels]))
+    for r in worst[:10] if len(worst) > 1 else []:
+        parts = [f"{c} {100 * share:.0f} %" for c, share in zip(loaded.recipe.names, r.channels, strict=True)]
+        strata = "" if r.outside != r.outside else f"strata {100 * r.outside:.0f} %, "
+        console.print(f"  {r.name}: outside {strata}{', '.join(parts)}", markup=False, soft_wrap=True)
+    if json is not None:
+        write_json(json, found.to_json())
+    if page is not None:
+        from sscf.diagnose_page import page as render
+
+        write_text(page, render(found, loaded))
+        console.print(f"page: {page}", markup=False, soft_wrap=True)
+    raise typer.Exit(0 if found.comparable else 3)
+
+
+def _data(paths: list[Path], model: Any, reading: Reading) -> list[Any]:
+    from sscf.data.store import MANIFEST, Domain, open_store
+    from sscf.errors import ConfigError
+
+    out: list[Any] = []
+    for path in paths:
+        if not path.is_dir():
+            out.append(reading.open(path, model.recipe))
+        elif (path / MANIFEST).is_file():
+            out.append(Domain.open(path))
+        else:
+            names = list(open_store(path))
+            if len(names) > 1:
+                raise ConfigError(f"{path} is a store of {', '.join(names)}: give one of them, {path / names[0]}")
+            out.append(Domain.open(path / names[0]))
+    return out
+
+
+def export(
+    model: ModelFile,
+    onnx: Annotated[Path | None, typer.Option(help="ONNX file to write.")] = None,
+    torch: Annotated[Path | None, typer.Option(help="Program of torch.export (.pt2) to write.")] = None,
+    windows: Annotated[int, typer.Option(min=6, help="Random and extreme windows to compare on.")] = 240,
+) -> None:
+    """Write the model for other runtimes and compare it with the original. Preprocessing is not in the graph."""
+    from sscf.errors import ConfigError
+    from sscf.export import export_onnx, export_torch
+    from sscf.model import Model
+
+    if onnx is None and torch is None:
+        raise ConfigError("nothing to do: give --onnx FILE or --torch FILE")
+    loaded = Model.load(model)
+    for path, write in ((onnx, export_onnx), (torch, export_torch)):
+        if path is not None:
+            found = write(loaded, path, windows=windows)
+            typer.echo(
+                f"{path} ({path.stat().st_size / 1e6:.2f} MB): on {found.windows} random and extreme windows the "
+                f"largest difference of a probability is {found.error:.1e}, all classes"
+                + (" and strata" if loaded.fitted.calibration is not None else "")
+                + " are the same"
+            )
