@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sscf.report.figures import COLOURS, DASHES, INK, KINDS, MARKERS, Figure, draw, draw_all, panel_figures, run_figures
+from sscf.report.figures import (
+    COLOURS,
+    DASHES,
+    INK,
+    KINDS,
+    MARKERS,
+    Figure,
+    _look,
+    draw,
+    draw_all,
+    panel_figures,
+    run_figures,
+)
 from sscf.report.panels import make_panels
 from sscf.report.records import load_runs
 from sscf.report.statistics import compare, rank_methods
@@ -100,6 +112,8 @@ def test_colours_come_with_another_sign() -> None:
     """Whoever sees no colours tells lines by dash or marker."""
     assert len(set(COLOURS)) == len(set(MARKERS)) == len({str(dash) for dash in DASHES}) == len(COLOURS)
     assert INK not in COLOURS
+    looks = [tuple(map(str, _look(i).values())) for i in range(40)]
+    assert len({look[1:] for look in looks}) == 40  # marker and dash alone tell them apart
 
 
 def test_parallel_drawing_gives_the_same_bytes(har_runs: Path) -> None:

@@ -19,7 +19,7 @@ def report(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, help="Processes that draw figures. [default: all cores]")
     ] = (os.cpu_count() or 1),
-    figures: Annotated[int, typer.Option(min=0, help="Most figures of single runs.")] = 160,
+    figures: Annotated[int, typer.Option(min=0, help="Most figures drawn.")] = 120,
 ) -> None:
     """Tables, statistics, figures and one HTML page from the records of runs."""
     from rich.console import Console

@@ -86,7 +86,7 @@ def panel_figures(panel: Panel, comparisons: Sequence[Comparison], ranking: Rank
         payload = {"rows": rows, "targets": list(panel.columns)}
         yield Figure(f"scores--{panel.id}", "scores", data, f"Macro-F1 by method and target, {panel.title}", payload)
     if comparisons:
-        lines = [(c.other, c.difference, c.interval, c.verdict) for c in comparisons]
+        lines = [(c.other.replace(" (not zero-shot)", "†"), c.difference, c.interval, c.verdict) for c in comparisons]
         payload = {"reference": comparisons[0].reference, "lines": lines}
         alt = f"Difference of {comparisons[0].reference} to the other methods with 95 % intervals, {panel.title}"
         yield Figure(f"differences--{panel.id}", "differences", data, alt, payload)
@@ -256,8 +256,9 @@ def _room(labels: Iterable[str], size: float = 9) -> float:
 
 
 def _look(index: int) -> dict[str, Any]:
-    i = index % len(COLOURS)
-    return {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": DASHES[i]}
+    """Colour, marker and dash of the n-th of some things; past the eighth the three are combined anew."""
+    turn, i = divmod(index, len(COLOURS))
+    return {"color": COLOURS[i], "marker": MARKERS[(i + turn) % 8], "linestyle": DASHES[(i + 2 * turn) % 8]}
 
 
 def _short(name: str, length: int = 26) -> str:
@@ -617,6 +618,9 @@ def _embedding(payload: dict[str, Any], load: Callable[[str], np.ndarray | None]
     points = load("embedding")
     if points is None or len(points) == 0:
         return None
+    # A far window would squeeze all others into a corner: it is drawn at the edge.
+    low, high = np.quantile(points, [0.01, 0.99], axis=0)
+    points = np.clip(points, low - 0.25 * (high - low), high + 0.25 * (high - low))
     keep = np.linspace(0, len(points) - 1, min(len(points), _POINTS)).astype(int)
     domain, category, stratum = load("embedding_domain"), load("embedding_class"), load("embedding_stratum")
     panels: list[tuple[str, np.ndarray, list[str], list[int]]] = []
