@@ -1,12 +1,12 @@
 """Is this data comparable to what a model was trained on?
 
-Every window has a p-value: the share of held-out source windows of its stratum that lie at least as far from the
-anchor; and one for the spectrum of each channel. Windows with a p-value of at most `LEVEL` lie outside; 5 % of comparable
-windows do. Windows of one recording are alike, so data are judged by recordings: their shares of windows outside are
-compared with those of source subjects that were held out, by a rank test. The alarm is given when the test says so at
-`ALARM`, corrected for the number of things tested, and at least `MATERIAL` of the windows are outside. Exchangeable
-recordings raise it with a probability of at most `ALARM`. Where there are too few recordings or held-out subjects for any
-test to succeed, the alarm needs most windows of most recordings outside, more than of any held-out subject.
+Every window has p-values (see `reference`): of the distance of its map to the anchor of its stratum, of the structure
+of its spectra, of each channel. Windows with a p-value of at most `LEVEL` lie outside; 5 % of comparable windows do.
+Windows of one recording are alike, so data are judged by recordings: their shares of windows outside are compared with
+those of source subjects that were held out, by a rank test. The alarm is given when the test says so at `ALARM`,
+corrected for the number of things tested, and at least `MATERIAL` of the windows are outside. Exchangeable recordings
+raise it with a probability of at most `ALARM`. Where there are too few recordings or held-out subjects for any test to
+succeed, the alarm needs most windows of most recordings outside, more than of any held-out subject.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GAIN = math.log(10.0)  # a channel whose power is off by more than this, typica
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing tested: the distance to the strata, or a channel's spectrum.
+    """One thing tested: "strata" (distance of maps to anchors), "structure" (of the spectra) or a channel.
 
     outside  : share of all windows outside.
     held_out : (lowest, median, highest) share among held-out source subjects; None when there were none.
@@ -56,19 +56,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class RecordingDiagnosis:
-    """Share of a recording's windows outside: of the strata (NaN without calibration) and of each channel."""
+    """Share of a recording's windows outside in everything tested: as the findings, in their order."""
 
     name: str
     windows: int
-    outside: float
-    channels: tuple[float, ...]
+    outside: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
     """What was found; `verdict` is "comparable", "shifted" or "not comparable".
 
-    strata, pvalues, channel_pvalues, log_power : of all windows, for pictures.
+    pvalues   : (n,) comparability of every window; strata (n,) and log_power (n, C, F), for pictures.
     risk : (coverage, error rate) when the least comparable windows are left out first, where labels are known.
     """
 
@@ -78,7 +77,6 @@ class Diagnosis:
     mix: MixShift | None
     strata: np.ndarray
     pvalues: np.ndarray
-    channel_pvalues: np.ndarray
     log_power: np.ndarray
     risk: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -139,15 +137,7 @@ class Diagnosis:
                 }
                 for f in self.findings
             ],
-            "recordings": [
-                {
-                    "name": r.name,
-                    "windows": r.windows,
-                    "outside": None if math.isnan(r.outside) else r.outside,
-                    "channels": list(r.channels),
-                }
-                for r in self.recordings
-            ],
+            "recordings": [{"name": r.name, "windows": r.windows, "outside": list(r.outside)} for r in self.recordings],
             "mix": None
             if self.mix is None
             else {
@@ -177,67 +167,37 @@ def diagnose(model: Model, data: Windows | Iterable[Windows], name: str | None =
     if not domains:
         raise ConfigError("no data to diagnose")
     judged = [model.judge(domain, keep_spectra=True) for domain in domains]
-    channel_pvalues = [reference.channel_pvalues(one.channel_distances) for one in judged]
-    recordings, shares = [], []
-    for domain, one, by_channel in zip(domains, judged, channel_pvalues, strict=True):
+    tested = ([] if reference.tap is None else ["strata"]) + ["structure", *model.recipe.names]
+    first = 2 + len(model.recipe.names) - len(tested)  # without calibration there is no column for the tap
+    tables, recordings = [], []
+    for domain, one in zip(domains, judged, strict=True):
+        assert one.measured is not None
+        outside = reference.pvalues(one.measured).table[:, first:] <= LEVEL
+        tables.append(outside)
         for number in np.unique(domain.recordings):
             rows = domain.recordings == number
-            share = np.append(_outside(one.pvalues[rows]), (by_channel[rows] <= LEVEL).mean(axis=0))
-            shares.append(share)
-            title = domain.recording_names[number]
-            recordings.append(RecordingDiagnosis(title, int(rows.sum()), float(share[0]), tuple(share[1:].tolist())))
-    whole = _joined(judged)
-    channels = np.concatenate(channel_pvalues)
-    log_power = whole.log_power
-    assert log_power is not None
-    findings = _findings(model, reference, whole, channels, np.stack(shares), log_power)
+            shares = tuple(outside[rows].mean(axis=0).tolist())
+            recordings.append(RecordingDiagnosis(domain.recording_names[number], int(rows.sum()), shares))
+    log_power = np.concatenate([one.log_power for one in judged if one.log_power is not None])
+    held_out, new = reference.shares.numpy()[:, first:], np.array([r.outside for r in recordings])
+    findings = []
+    for i, (what, share) in enumerate(zip(tested, np.concatenate(tables).mean(axis=0).tolist(), strict=True)):
+        usual, channel = held_out[:, i], i - (len(tested) - len(model.recipe.names))
+        pvalue, alarm = _test(new[:, i], usual, share, len(tested))
+        span = (float(usual.min()), float(np.median(usual)), float(usual.max())) if len(usual) else None
+        remark = _remark(reference, channel, log_power[:, channel]) if channel >= 0 else ""
+        findings.append(Finding(what if channel < 0 else f"channel {what}", share, span, pvalue, alarm, remark))
+    strata = np.concatenate([one.strata for one in judged])
     return Diagnosis(
         name or ", ".join(str(domain.name) for domain in domains[:3]) + (" ..." if len(domains) > 3 else ""),
-        findings,
+        tuple(findings),
         tuple(recordings),
-        None if reference.strata is None else reference.strata.mix_shift(whole.strata),
-        whole.strata,
-        whole.pvalues,
-        channels,
+        None if reference.tap is None else reference.tap.mix_shift(strata),
+        strata,
+        np.concatenate([one.pvalues for one in judged]),
         log_power,
         _risk(model, domains, judged),
     )
-
-
-def _outside(pvalues: np.ndarray) -> float:
-    """Share of windows outside; NaN where there are no p-values."""
-    return float("nan") if np.isnan(pvalues).all() else float((pvalues <= LEVEL).mean())
-
-
-def _joined(judged: Sequence[Judged]) -> Judged:
-    return Judged(
-        *(
-            np.concatenate([getattr(one, name) for one in judged])
-            for name in ("probabilities", "strata", "distances", "pvalues", "channel_distances", "log_power")
-        )
-    )
-
-
-def _findings(
-    model: Model,
-    reference: Reference,
-    whole: Judged,
-    channel_pvalues: np.ndarray,
-    shares: np.ndarray,
-    log_power: np.ndarray,
-) -> tuple[Finding, ...]:
-    held_out = reference.shares.numpy()
-    first = 0 if reference.strata is not None else 1
-    names = ["distance to the strata", *(f"channel {name}" for name in model.recipe.names)]
-    outside = np.append((whole.pvalues <= LEVEL).mean(), (channel_pvalues <= LEVEL).mean(axis=0))
-    found = []
-    for i in range(first, len(names)):
-        usual = held_out[:, i]
-        remark = _remark(reference, i - 1, log_power[:, i - 1]) if i else ""
-        pvalue, alarm = _test(shares[:, i], usual, float(outside[i]), len(names) - first)
-        span = (float(usual.min()), float(np.median(usual)), float(usual.max())) if len(usual) else None
-        found.append(Finding(names[i], float(outside[i]), span, pvalue, alarm, remark))
-    return tuple(found)
 
 
 def _test(new: np.ndarray, held_out: np.ndarray, outside: float, tests: int) -> tuple[float | None, bool]:

@@ -22,7 +22,7 @@ _MOST_ROWS = 500
 def page(diagnosis: Diagnosis, model: Model) -> str:
     """The page as text."""
     jinja2 = require("jinja2", "report")
-    rows = sorted(diagnosis.recordings, key=lambda r: -max(0 if np.isnan(r.outside) else r.outside, *r.channels))
+    rows = sorted(diagnosis.recordings, key=lambda r: -max(r.outside))
     colours = {"comparable": "#2e7d4f", "shifted": "#a87200", "not comparable": "#b5403a"}
     text = files("sscf.report").joinpath("templates", "diagnosis.html").read_text(encoding="utf-8")
     template = jinja2.Environment(autoescape=True, trim_blocks=True).from_string(text)
@@ -37,10 +37,10 @@ def page(diagnosis: Diagnosis, model: Model) -> str:
         words=diagnosis.words(),
         colour=colours[diagnosis.verdict],
         pictures=pictures(diagnosis, model),
-        channels=model.recipe.names,
+        tested=[finding.name for finding in diagnosis.findings],
         rows=rows[:_MOST_ROWS],
         more=len(rows) > _MOST_ROWS,
-        percent=lambda share: "" if np.isnan(share) else f"{100 * share:.1f}",
+        percent=lambda share: f"{100 * share:.1f}",
         level=f"{100 * LEVEL:g}",
         card=card,
         version=__version__,
@@ -77,19 +77,17 @@ def _packed(figure: Any, caption: str) -> dict[str, str]:
 def _shares(diagnosis: Diagnosis, model: Model) -> dict[str, str]:
     """Share outside of each recording beside that of each held-out subject, for everything tested."""
     assert model.reference is not None
-    held_out = model.reference.shares.numpy()
-    new = np.array([[r.outside, *r.channels] for r in diagnosis.recordings])
-    columns = [i for i in range(new.shape[1]) if not np.isnan(new[:, i]).all()]
-    names = ["strata", *model.recipe.names]
+    new = np.array([r.outside for r in diagnosis.recordings])
+    held_out = model.reference.shares.numpy()[:, -new.shape[1] :]
     figure = _figure(9, 3)
     axes = figure.subplots()
     rng = np.random.default_rng(0)  # of the jitter alone
-    for place, i in enumerate(columns):
+    for i in range(new.shape[1]):
         for shift, values, colour in ((-0.17, held_out[:, i], _SOURCE), (0.17, new[:, i], _NEW)):
-            x = place + shift + rng.uniform(-0.09, 0.09, len(values))
+            x = i + shift + rng.uniform(-0.09, 0.09, len(values))
             axes.plot(x, 100 * values, ".", color=colour, alpha=0.7)
     axes.axhline(100 * LEVEL, color=_LINE, linewidth=0.8)
-    axes.set_xticks(range(len(columns)), [names[i] for i in columns])
+    axes.set_xticks(range(new.shape[1]), [finding.name for finding in diagnosis.findings])
     axes.set_ylabel("windows outside, %")
     axes.set_ylim(-2, 102)
     return _packed(figure, "Windows outside: each held-out source subject (grey) and each new recording (blue).")

@@ -155,15 +155,13 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
         return self._judge(X).strata
 
     def comparability(self, X: ArrayLike) -> np.ndarray:
-        """p-value (n,) of every window: the share of held-out source windows of its stratum that lie as far from it.
-
-        Uniform for windows like those of the training domains; close to 0 for windows like none of them.
+        """p-value (n,) of every window: how unusual it would be among windows held out of training, by its distance to
+        the anchor of its stratum and by the structure of its spectra. Even for windows like those of the training
+        domains, close to 0 for windows like none of them.
         """
         judged = self._judge(X)
-        if self.model_.reference is None or self.model_.reference.strata is None:
-            raise ConfigError(
-                "comparability needs a calibrated method and windows held out in training (validation > 0)"
-            )
+        if self.model_.reference is None:
+            raise ConfigError("comparability needs windows held out in training: validation > 0, and enough windows")
         return judged.pvalues
 
     def __sklearn_tags__(self) -> Any:

@@ -34,7 +34,7 @@ from sscf.experiment.train import OWN_NETWORK, Progress, fit, split_views
 from sscf.files import canonical_json, write_bytes
 from sscf.nn import Backbone, find
 from sscf.protocol import confusion, macro_f1
-from sscf.reference import ChannelSpectra, Reference
+from sscf.reference import Measured, Reference, Spectra
 
 FORMAT, SCHEMA = "sscf-model", 1
 BATCH_NUMBERS = 1 << 18  # samples of a channel per batch: keeps the memory of a night's prediction small
@@ -61,18 +61,16 @@ class Judged:
     """What a model says of n windows.
 
     probabilities : (n, classes) float64.
-    strata        : (n,) int64, -1 for a model without calibration.
-    distances     : (n,) float64, to the anchor of the stratum; NaN without calibration.
-    pvalues       : (n,) float64, comparability with held-out source windows of the stratum; NaN where it is not known.
-    channel_distances : (n, C) float64, of channel spectra from the usual; NaN without a reference.
-    log_power     : (n, C, F) float32 spectra of the channels, when asked for.
+    strata   : (n,) int64, -1 for a model without calibration.
+    pvalues  : (n,) float64, comparability with held-out source windows; NaN where nothing was held out.
+    measured : what the p-values come from; None where nothing was held out.
+    log_power : (n, C, F) float32 spectra of the channels, when asked for.
     """
 
     probabilities: np.ndarray
     strata: np.ndarray
-    distances: np.ndarray
     pvalues: np.ndarray
-    channel_distances: np.ndarray
+    measured: Measured | None = None
     log_power: np.ndarray | None = None
 
 
@@ -135,42 +133,41 @@ class Model:
         """
         yardstick = self.reference
         out = self._judge(what, yardstick.spectra if yardstick else None, batch_size, keep_spectra)
-        if yardstick is not None and yardstick.strata is not None:
-            out.pvalues[:] = yardstick.strata.pvalue(out.distances, out.strata).numpy()
-        return out
+        if yardstick is None or out.measured is None:
+            return out
+        return replace(out, pvalues=yardstick.comparability(out.measured))
 
     def _judge(
         self,
         what: Windows | TaskView,
-        spectra: ChannelSpectra | None,
+        spectra: Spectra | None,
         batch_size: int | None = None,
         keep_spectra: bool = False,
     ) -> Judged:
         """All but the p-values."""
         view = what if isinstance(what, TaskView) else self.view(what)
         self.check(view.domain)
-        n, width = len(view), len(self.fitted.channels)
-        out = Judged(
-            np.empty((n, len(self.classes))),
-            np.full(n, -1),
-            np.full(n, np.nan),
-            np.full(n, np.nan),
-            np.full((n, width), np.nan),
-            np.empty((n, width, spectra.frame // 2 + 1), np.float32) if spectra and keep_spectra else None,
-        )
+        n, width, calibrated = len(view), len(self.fitted.channels), self.fitted.calibration is not None
+        probabilities = np.empty((n, len(self.classes)))
+        strata, tap = np.full(n, -1), np.full(n, np.nan)
+        structure, channels = np.empty(n), np.empty((n, width))
+        kept = np.empty((n, width, spectra.frame // 2 + 1), np.float32) if spectra and keep_spectra else None
         for x, rows in self._batches(view, batch_size):
             seen = rows >= 0
             to = rows[seen]
-            probabilities, distances = self._run(x)
-            out.probabilities[to] = probabilities[seen]
+            found, distances = self._run(x)
+            probabilities[to] = found[seen]
             if distances is not None:
-                out.strata[to], out.distances[to] = distances[seen].argmin(axis=1), distances[seen].min(axis=1)
+                strata[to], tap[to] = distances[seen].argmin(axis=1), distances[seen].min(axis=1)
             if spectra is not None:
-                flat = x.flatten(0, -3)[torch.from_numpy(seen).to(x.device)]
-                out.channel_distances[to] = spectra.distances(flat).cpu().numpy()
-                if out.log_power is not None:
-                    out.log_power[to] = spectra.log_power(flat).cpu().numpy()
-        return out
+                log_power = spectra.log_power(x.flatten(0, -3)[torch.from_numpy(seen).to(x.device)])
+                structure[to], channels[to] = spectra.distances(log_power)
+                if kept is not None:
+                    kept[to] = log_power.numpy()
+        measured = None
+        if spectra is not None:
+            measured = Measured(tap if calibrated else None, structure, channels, np.maximum(strata, 0))
+        return Judged(probabilities, strata, np.full(n, np.nan), measured, kept)
 
     def _batches(self, view: TaskView, batch_size: int | None = None) -> Iterator[tuple[Tensor, np.ndarray]]:
         """Normalised windows (b, ..., C, T) in working precision, and the row of the view of each, -1 for context."""
@@ -334,25 +331,18 @@ def fit_model(
 
 def _measure(model: Model, training: list[TaskView], held_out: list[TaskView]) -> Reference:
     """The reference of held-out windows; notes the validation score of every source on the way."""
-    spectra = ChannelSpectra.fit(_some_windows(model, training), model.fitted.length)
+    spectra = Spectra.fit(_some_windows(model, training), model.fitted.length)
     calibration = model.fitted.calibration
-    k = 0 if calibration is None else calibration.k
-    judged = []
+    measured = []
     for view in held_out:
         one = model._judge(view, spectra)
         predicted = one.probabilities.argmax(axis=1)
         note = next(source for source in model.sources if source["name"] == view.name)
         note["validation"] = float(macro_f1(confusion(view.y, predicted, len(view.classes))))
-        judged.append(one)
+        assert one.measured is not None
+        measured.append(one.measured)
     subjects = np.concatenate([view.subjects.astype(np.int64) + (i << 32) for i, view in enumerate(held_out)])
-    return Reference.fit(
-        spectra,
-        np.concatenate([one.channel_distances for one in judged]),
-        subjects,
-        np.concatenate([one.distances for one in judged]) if k else None,
-        np.concatenate([one.strata for one in judged]) if k else None,
-        k,
-    )
+    return Reference.fit(spectra, Measured.joined(measured), subjects, 1 if calibration is None else calibration.k)
 
 
 _SPECTRA_WINDOWS = 2000  # of every domain, evenly drawn: enough for a mean and a standard deviation

@@ -87,8 +87,8 @@ def predict_file(
     if abstain is not None:
         if not 0 <= abstain < 1:
             raise ConfigError(f"abstain must lie in [0, 1), got {abstain:g}")
-        if model.reference is None or model.reference.strata is None:
-            raise ConfigError("this model knows no comparability: it has no calibration, or nothing was held out")
+        if model.reference is None:
+            raise ConfigError("this model knows no comparability: nothing was held out when it was trained")
     domain = reading.open(path, model.recipe)
     judged = model.judge(domain, batch_size=batch_size)
     labels = judged.probabilities.argmax(axis=1)

@@ -1,14 +1,15 @@
 """What held-out source subjects look like to a model: the yardstick for data it has never seen.
 
-Two things are measured for every window. How far its feature map at the tap lies from the anchor it is matched with
-(`core.comparability`), and how far the spectrum of each input channel lies from that channel's usual one; the second
-finds a dead or noisy channel that the network may have learned to ignore. Both become p-values against windows of
-source subjects that were held out of training, and the share of windows outside is known for each of those subjects.
+Three things are measured for every window: how far its feature map at the tap lies from the anchor it is matched with;
+how far the spectra of its input channels, taken together, lie from what is usual (the structure: it tells a new kind of
+dynamics from one of the source's, also where the network has not learned to look); and how far the spectrum of each
+channel lies from that channel's usual one, which finds a dead or noisy channel. They become p-values against windows of
+source subjects that were held out of training, the first two within the window's stratum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,120 +26,193 @@ _FLOOR = 1e-8  # of a channel's mean power: what a flat channel is taken to have
 
 
 @dataclass(frozen=True, eq=False)
-class ChannelSpectra:
-    """The usual log power spectrum of each input channel, as the network gets it.
+class Spectra:
+    """The usual log power spectra of the input channels, as the network gets them.
 
-    frame : int, samples of a Welch frame.
-    floor : Tensor (C,), added to the power before the logarithm.
-    mean, std : Tensor (C, F), over source training windows; bin j lies at j / frame cycles per sample.
+    frame     : int, samples of a Welch frame; bin j lies at j / frame cycles per sample.
+    floor     : Tensor (C,) float64, added to the power before the logarithm.
+    mean, std : Tensor (C, F) float64, over source training windows.
+    precision : Tensor (C * F, C * F) float64, inverse covariance of (log power - mean) / std, shrunk (Ledoit and Wolf).
     """
 
     frame: int
     floor: Tensor
     mean: Tensor
     std: Tensor
+    precision: Tensor
 
     @classmethod
-    def fit(cls, batches: Iterator[Tensor], length: int) -> ChannelSpectra:
+    def fit(cls, batches: Iterator[Tensor], length: int) -> Spectra:
         """From batches (n, C, T) of normalised windows."""
+        from sklearn.covariance import ledoit_wolf
+
         frame = frame_for(length)
-        power = torch.cat([welch_power(x.double(), frame, max(1, frame // 2), center=True) for x in batches])
+        power = torch.cat([welch_power(x.double(), frame, frame // 2, center=True) for x in batches])
         floor = _FLOOR * power.mean(dim=(0, 2)) + torch.finfo(torch.float32).tiny
         log = (power + floor[:, None]).log()
-        # A bin that hardly varies in the source must not count a thousandfold.
-        return cls(frame, floor, log.mean(dim=0), log.std(dim=0, correction=0).clamp(min=0.1))
+        mean, std = (
+            log.mean(dim=0),
+            log.std(dim=0, correction=0).clamp(min=0.1),
+        )  # a bin that hardly varies must not rule
+        covariance, _ = ledoit_wolf(((log - mean) / std).flatten(1).numpy(), assume_centered=True)
+        spread = torch.from_numpy(covariance + 1e-3 * np.eye(len(covariance)))
+        return cls(frame, floor, mean, std, torch.linalg.inv(spread))
 
     def log_power(self, x: Tensor) -> Tensor:
-        """(n, C, T) -> (n, C, F) float64."""
-        power = welch_power(x.double(), self.frame, max(1, self.frame // 2), center=True)
-        return (power + self.floor.to(x.device)[:, None]).log()
+        """(n, C, T) -> (n, C, F) float64, on the CPU."""
+        power = welch_power(x.double().cpu(), self.frame, self.frame // 2, center=True)
+        return (power + self.floor[:, None]).log()
 
-    def distances(self, x: Tensor) -> Tensor:
-        """(n, C): root mean square over bins of the deviation from the usual spectrum, in its standard deviations."""
-        z = (self.log_power(x) - self.mean.to(x.device)) / self.std.to(x.device)
-        return z.square().mean(dim=-1).sqrt()
+    def distances(self, log_power: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """Structure (n,) and channels (n, C): distances from the usual, about 1 for a usual window."""
+        z = (log_power - self.mean) / self.std
+        flat = z.flatten(1)
+        structure = ((flat @ self.precision) * flat).mean(dim=1).clamp(min=0).sqrt()
+        return structure.numpy(), z.square().mean(dim=-1).sqrt().numpy()
 
 
 def frame_for(length: int) -> int:
-    """Welch frame for windows of a length: a quarter of it or less, between 2 and 256 samples, a power of two."""
-    return 1 << max(1, min(8, (max(2, length) // 4).bit_length() - 1))
+    """Welch frame for windows of a length: a quarter of it or less, between 2 and 64 samples, a power of two."""
+    return 1 << max(1, min(6, (max(2, length) // 4).bit_length() - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Distances of n windows: of the map at the tap to its anchor (n,), of the structure (n,), of the channels (n, C).
+
+    strata : (n,) int64. Without calibration `tap` is None and all windows are of stratum 0.
+    """
+
+    tap: np.ndarray | None
+    structure: np.ndarray
+    channels: np.ndarray
+    strata: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Measured]) -> Measured:
+        """Several, one after the other."""
+        names = ("structure", "channels", "strata")
+        rest = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        taps = [part.tap for part in parts if part.tap is not None]
+        return cls(tap=np.concatenate(taps) if taps else None, **rest)
+
+    def rows(self, rows: np.ndarray) -> Measured:
+        tap = None if self.tap is None else self.tap[rows]
+        return Measured(tap, self.structure[rows], self.channels[rows], self.strata[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class PValues:
+    """p-values of n windows: tap (n,), NaN without calibration; structure (n,); channels (n, C)."""
+
+    tap: np.ndarray
+    structure: np.ndarray
+    channels: np.ndarray
+
+    @property
+    def table(self) -> np.ndarray:
+        """(n, 2 + C)."""
+        return np.column_stack([self.tap, self.structure, self.channels])
+
+    @property
+    def smallest(self) -> np.ndarray:
+        """(n,) the smaller of tap and structure."""
+        return np.fmin(self.tap, self.structure)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
     """Held-out source windows, summed up.
 
-    strata   : distances to anchors; None for a model without calibration.
-    channels : distances of channel spectra; channel c takes the place of stratum c.
-    spectra  : the usual spectrum of each channel.
-    shares   : Tensor (subjects, 1 + C) float64, for each held-out subject the share of windows with a p-value of at
-               most `LEVEL`, measured against the other held-out subjects: of the strata, then of every channel.
+    tap       : distances to anchors by stratum; None for a model without calibration.
+    structure : distances of structures by stratum.
+    channels  : distances of channel spectra; channel c takes the place of stratum c.
+    together  : -log of the smaller p-value of tap and structure; turns it into a p-value again.
+    shares    : Tensor (subjects, 2 + C) float64, for each held-out subject the share of windows with a p-value of at
+                most `LEVEL` (tap, structure, channels), measured against the other held-out subjects.
     """
 
-    strata: Comparability | None
+    spectra: Spectra
+    tap: Comparability | None
+    structure: Comparability
     channels: Comparability
-    spectra: ChannelSpectra
+    together: Comparability
     shares: Tensor
 
     @classmethod
-    def fit(
-        cls,
-        spectra: ChannelSpectra,
-        channel_distances: np.ndarray,
-        subjects: np.ndarray,
-        distances: np.ndarray | None = None,
-        strata: np.ndarray | None = None,
-        k: int = 0,
-    ) -> Reference:
-        """From n held-out windows: distances of channels (n, C), subjects, distances to anchors and strata (n,)."""
-        width = channel_distances.shape[1]
-        which = np.tile(np.arange(width), (len(channel_distances), 1))
-
-        def parts(rows: np.ndarray) -> tuple[Comparability | None, Comparability]:
-            own = None
-            if distances is not None and strata is not None:
-                own = Comparability.fit(distances[rows], strata[rows], k)
-            return own, Comparability.fit(channel_distances[rows].ravel(), which[rows].ravel(), width)
-
-        shares = []
+    def fit(cls, spectra: Spectra, windows: Measured, subjects: np.ndarray, k: int) -> Reference:
+        """From held-out windows, their subjects (n,) and the number of strata."""
         names = np.unique(subjects)
+        shares = []
         for subject in names[:MOST_SUBJECTS] if len(names) > 1 else []:
-            own_rows, other_rows = np.flatnonzero(subjects == subject), np.flatnonzero(subjects != subject)
-            tap, channels = parts(other_rows)
-            found = channels.pvalue(channel_distances[own_rows].ravel(), which[own_rows].ravel())
-            outside = (found.view(len(own_rows), width) <= LEVEL).double().mean(dim=0)
-            first = torch.full((1,), torch.nan, dtype=torch.float64)
-            if tap is not None and distances is not None and strata is not None:
-                first = (tap.pvalue(distances[own_rows], strata[own_rows]) <= LEVEL).double().mean(dim=0, keepdim=True)
-            shares.append(torch.cat([first, outside]))
-        tap, channels = parts(np.arange(len(channel_distances)))
-        table = torch.stack(shares) if shares else torch.empty(0, 1 + width, dtype=torch.float64)
-        return cls(tap, channels, spectra, table)
+            own = subjects == subject
+            parts = _parts(windows.rows(np.flatnonzero(~own)), k)
+            shares.append((_pvalues(parts, windows.rows(np.flatnonzero(own))).table <= LEVEL).mean(axis=0))
+        parts = _parts(windows, k)
+        n = len(windows.structure)
+        # Each window is among those it is measured against: without itself it would be so much nearer the edge.
+        smallest = np.maximum(_pvalues(parts, windows).smallest - 1 / (n + 1), 1 / (n + 1))
+        together = Comparability.fit(-np.log(smallest), np.zeros(n, np.int64), 1)
+        width = 2 + windows.channels.shape[1]
+        return cls(spectra, *parts, together, torch.from_numpy(np.array(shares).reshape(-1, width)))
 
-    def channel_pvalues(self, distances: np.ndarray) -> np.ndarray:
-        """Distances (n, C) -> p-values (n, C)."""
-        which = np.tile(np.arange(distances.shape[1]), (len(distances), 1))
-        return self.channels.pvalue(distances.ravel(), which.ravel()).view(*distances.shape).numpy()
+    def pvalues(self, windows: Measured) -> PValues:
+        return _pvalues((self.tap, self.structure, self.channels), windows)
+
+    def comparability(self, windows: Measured) -> np.ndarray:
+        """p-value (n,) of every window: small if either its map or its structure lies far from those of its stratum."""
+        smallest = self.pvalues(windows).smallest
+        return self.together.pvalue(-np.log(smallest), np.zeros(len(smallest), np.int64)).numpy()
 
     def to_tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {"shares": self.shares, "floor": self.spectra.floor}
-        tensors |= {"mean": self.spectra.mean, "std": self.spectra.std}
-        tensors |= {f"channels.{name}": t for name, t in self.channels.to_tensors()[0].items()}
-        if self.strata is not None:
-            tensors |= {f"strata.{name}": t for name, t in self.strata.to_tensors()[0].items()}
-        return tensors, {"frame": self.spectra.frame}
+        s = self.spectra
+        tensors = {"shares": self.shares, "floor": s.floor, "mean": s.mean, "std": s.std, "precision": s.precision}
+        for part in _PARTS:
+            if (found := getattr(self, part)) is not None:
+                tensors |= {f"{part}.{name}": tensor for name, tensor in found.to_tensors()[0].items()}
+        return tensors, {"frame": s.frame}
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], settings: dict[str, Any]) -> Reference:
         """The inverse of `to_tensors`; what does not fit is an InputError."""
-        frame, shares, mean = settings["frame"], tensors["shares"], tensors["mean"]
-        wanted = (shares.shape[-1] - 1, frame // 2 + 1)
-        if mean.shape != wanted or tensors["std"].shape != wanted or tensors["floor"].shape != wanted[:1]:
-            raise InputError(f"spectra of channels must be {wanted}, got {tuple(mean.shape)}")
+        frame, shares = settings["frame"], tensors["shares"]
+        c, f = shares.shape[-1] - 2, frame // 2 + 1
+        wanted = {"floor": (c,), "mean": (c, f), "std": (c, f), "precision": (c * f, c * f)}
+        for name, shape in wanted.items():
+            if tuple(tensors[name].shape) != shape:
+                raise InputError(f"{name} of the spectra must be {shape}, got {tuple(tensors[name].shape)}")
 
-        def part(name: str) -> dict[str, Tensor]:
-            return {n.removeprefix(f"{name}."): t for n, t in tensors.items() if n.startswith(f"{name}.")}
+        def part(name: str) -> Comparability | None:
+            own = {n.removeprefix(f"{name}."): t for n, t in tensors.items() if n.startswith(f"{name}.")}
+            return Comparability.from_tensors(own, {}) if own else None
 
-        strata = Comparability.from_tensors(part("strata"), {}) if part("strata") else None
-        spectra = ChannelSpectra(frame, tensors["floor"], mean, tensors["std"])
-        return cls(strata, Comparability.from_tensors(part("channels"), {}), spectra, shares)
+        parts = {name: part(name) for name in _PARTS}
+        if None in (parts["structure"], parts["channels"], parts["together"]):
+            raise InputError("the reference of held-out windows is not complete")
+        spectra = Spectra(frame, *(tensors[name] for name in wanted))
+        return cls(spectra, shares=shares, **parts)  # type: ignore[arg-type]
+
+
+_PARTS = ("tap", "structure", "channels", "together")
+_Parts = tuple[Comparability | None, Comparability, Comparability]
+
+
+def _parts(windows: Measured, k: int) -> _Parts:
+    tap = None if windows.tap is None else Comparability.fit(windows.tap, windows.strata, k)
+    structure = Comparability.fit(windows.structure, windows.strata, k)
+    return tap, structure, Comparability.fit(*_by_channel(windows.channels), windows.channels.shape[1])
+
+
+def _pvalues(parts: _Parts, windows: Measured) -> PValues:
+    tap, structure, channels = parts
+    unknown = np.full(len(windows.structure), np.nan)
+    return PValues(
+        unknown if tap is None or windows.tap is None else tap.pvalue(windows.tap, windows.strata).numpy(),
+        structure.pvalue(windows.structure, windows.strata).numpy(),
+        channels.pvalue(*_by_channel(windows.channels)).view(*windows.channels.shape).numpy(),
+    )
+
+
+def _by_channel(distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distances (n, C) in a row, and the channel of each."""
+    return distances.ravel(), np.tile(np.arange(distances.shape[1]), len(distances))

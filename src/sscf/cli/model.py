@@ -281,11 +281,10 @@ def diagnose(
         found = examine(loaded, _data(data, loaded, _reading(fs, time, unit, channel)))
     for line in found.words():
         console.print(line, markup=False, soft_wrap=True)
-    worst = sorted(found.recordings, key=lambda r: -max([r.outside, *r.channels]))
+    worst = sorted(found.recordings, key=lambda r: -max(r.outside))
     for r in worst[:10] if len(worst) > 1 else []:
-        parts = [f"{c} {100 * share:.0f} %" for c, share in zip(loaded.recipe.names, r.channels, strict=True)]
-        strata = "" if r.outside != r.outside else f"strata {100 * r.outside:.0f} %, "
-        console.print(f"  {r.name}: outside {strata}{', '.join(parts)}", markup=False, soft_wrap=True)
+        parts = [f"{f.name} {100 * share:.0f} %" for f, share in zip(found.findings, r.outside, strict=True)]
+        console.print(f"  {r.name}: outside {', '.join(parts)}", markup=False, soft_wrap=True)
     if json is not None:
         write_json(json, found.to_json())
     if page is not None:
