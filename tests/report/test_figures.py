@@ -16,6 +16,7 @@ from sscf.report.figures import (
     MARKERS,
     Figure,
     _look,
+    _one_per_domain,
     draw,
     draw_all,
     panel_figures,
@@ -141,3 +142,9 @@ def test_hypnogram_keeps_gaps(fab: Any, tmp_path: Path) -> None:
     assert "predicted (100 % of epochs agree)" in texts(svg)
     steps = [path.get("d", "") for path in ET.fromstring(svg).iter(f"{SVG}path") if path.get("d", "").count("L") > 60]
     assert [path.count("M") for path in steps] == [2, 2]
+
+
+def test_examples_come_from_all_domains() -> None:
+    assert _one_per_domain(np.array([0, 0, 0, 1, 1, 2]), 4) == [0, 1, 3, 5]
+    assert _one_per_domain(np.repeat(np.arange(7), 2), 4) == [0, 2, 4, 12]  # the target's is never left out
+    assert _one_per_domain(np.array([], dtype=int), 4) == []

@@ -503,9 +503,9 @@ def _calibration(payload: dict[str, Any], load: Callable[[str], np.ndarray | Non
     before, after, frequencies = load("domain_psd_before"), load("domain_psd_after"), load("frequencies")
     if before is None or after is None or frequencies is None:
         return None
-    example_before, example_after = load("example_before"), load("example_after")
-    example_domain, example_class = load("example_domain"), load("example_class")
-    examples = 0 if example_before is None or example_after is None else min(len(example_before), 4)
+    waves = [load(name) for name in ("example_before", "example_after", "example_domain", "example_class")]
+    chosen = [] if any(wave is None for wave in waves) else _one_per_domain(np.asarray(waves[2]), 4)
+    examples = len(chosen)
     names, known = payload["psd_domains"], payload["domains"]
     right = _legend_room([f"{_short(name, 18)} (target)" for name in names])
     low = 0.35 + 1.0 * examples  # inches of the example windows below the spectra
@@ -538,12 +538,10 @@ def _calibration(payload: dict[str, Any], load: Callable[[str], np.ndarray | Non
     sides = {"left": 0.6 / width, "right": 1 - right / width, "bottom": 0.4 / height, "top": (low - 0.3) / height}
     grid = figure.add_gridspec(max(examples, 1), 2, **sides, hspace=0.7, wspace=0.22)
     pair: list[Any] = []
-    for e in range(examples):
-        pair = [figure.add_subplot(grid[e, side]) for side in (0, 1)]
-        assert example_before is not None
-        assert example_after is not None
-        domain = int(example_domain[e]) if example_domain is not None and e < len(example_domain) else -1
-        category = int(example_class[e]) if example_class is not None and e < len(example_class) else -1
+    for place, e in enumerate(chosen):
+        pair = [figure.add_subplot(grid[place, side]) for side in (0, 1)]
+        example_before, example_after, domains, categories = (np.asarray(wave) for wave in waves)
+        domain, category = int(domains[e]), int(categories[e])
         name = names[domain] if 0 <= domain < len(names) else "window"
         colour = COLOURS[(known.index(name) if name in known else e) % len(COLOURS)]
         label = f", {payload['classes'][category]}" if 0 <= category < len(payload["classes"]) else ""
@@ -555,6 +553,13 @@ def _calibration(payload: dict[str, Any], load: Callable[[str], np.ndarray | Non
     for axes in pair:
         axes.set_xlabel("sample at the tap", fontsize=8)
     return figure
+
+
+def _one_per_domain(domains: np.ndarray, most: int) -> list[int]:
+    """Indices of up to `most` windows, of as many domains as there are; the last domain, the target, among them."""
+    turn = [int((domains[:i] == domain).sum()) for i, domain in enumerate(domains)]  # first, second, ... of its domain
+    order = sorted(range(len(domains)), key=lambda i: (turn[i], domains[i] != domains.max(), domains[i]))
+    return sorted(order[:most], key=lambda i: (domains[i], i))
 
 
 def _heat(axes: Any, values: np.ndarray, texts: list[list[str]], labels: Sequence[Sequence[str]], top: float) -> None:
