@@ -3,9 +3,11 @@
     python bench/prepare.py [--hours 8] [--venv DIR]
 
 1. A night of 14 channels at 256 Hz (EDF+ with stages, written here) to 30 s epochs of 2 channels, 0.3-35 Hz, 100 Hz:
-   our whole `prepare` (reading, hashing, filtering, cutting, writing, publishing) against the same steps with MNE, which
-   is installed into an environment of its own (kept in --venv when given). MNE runs with its defaults and with its
-   faster choices; the ratio is to the faster. Imports are not counted, there is one thread, each run is a new process.
+   our whole `prepare` (reading, hashing, filtering, cutting, writing, publishing) against the same steps with MNE,
+   which is installed into an environment of its own (kept in --venv when given). MNE runs as in its tutorials
+   ("defaults") and as fast as its user can make it ("lean": events made with NumPy, IIR filter after resampling); its
+   polyphase resampling is left out, for it lets aliases through (-23 dB). The ratio is to the faster of the two.
+   Imports are not counted, there is one thread, each run is a new process.
 2. Random batches of 128 windows of a store of 100,000 against indexing the bare memory map.
 """
 
@@ -26,7 +28,7 @@ FS, WANTED = 256, ("EEG C4-M1", "EOG E1-M2")
 STAGES = ("W", "N1", "N2", "N3", "R")
 
 OURS = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from sscf.data.prepare import prepare
 from sscf.data.recipe import load_recipe
@@ -35,12 +37,12 @@ dataset = load_recipe(sys.argv[1])
 start, cpu = time.perf_counter(), time.process_time()
 done = prepare(dataset, sys.argv[2], sys.argv[3])
 seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": peak, "windows": done.windows}))
 """
 
 MNE = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np, mne
 mne.set_log_level("ERROR")
 path, out, how = sys.argv[1:4]
@@ -49,18 +51,21 @@ raw = mne.io.read_raw_edf(path, include=wanted)  # warm imports that MNE does la
 import scipy.signal
 start, cpu = time.perf_counter(), time.process_time()
 raw = mne.io.read_raw_edf(path, include=wanted, preload=True)
-events, ids = mne.events_from_annotations(raw, chunk_duration=30.0)
 if how == "defaults":
+    events, ids = mne.events_from_annotations(raw, chunk_duration=30.0)
     raw.filter(0.3, 35.0)
     raw, events = raw.resample(100.0, events=events)
 else:
-    raw, events = raw.resample(100.0, events=events, method="polyphase")
+    ids = {name: i + 1 for i, name in enumerate(sorted(set(raw.annotations.description)))}
+    codes = [ids[name] for name in raw.annotations.description]
+    raw.resample(100.0)
     raw.filter(0.3, 35.0, method="iir", iir_params={"order": 4, "ftype": "butter", "output": "sos"})
+    events = np.stack([np.round(raw.annotations.onset * 100).astype(int), np.zeros(len(codes), int), codes], axis=1)
 epochs = mne.Epochs(raw, events, ids, 0, 30 - 1 / 100, baseline=None, preload=True)
 np.save(out, (epochs.get_data(copy=False) * 1e6).astype(np.float32))
 np.save(out + ".labels.npy", epochs.events[:, 2])
 seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 print(json.dumps({"seconds": seconds, "cpu": cpu, "peak_mb": peak, "windows": len(epochs)}))
 """
 
@@ -143,14 +148,12 @@ def night(folder: Path, hours: float, environment: Path) -> None:
     if python is None:
         return
     theirs = []
-    for how in ("defaults", "faster"):
+    for how in ("defaults", "lean"):
         theirs.append(run(python, MNE, str(raw / "n.edf"), str(folder / "mne.npy"), how, json.dumps(WANTED)))
         tell(f"MNE, {how}", theirs[-1])
     best = min(theirs, key=lambda r: r["seconds"])
-    print(
-        f"  ratio {best['seconds'] / ours['seconds']:.1f} (processor time {best['cpu'] / ours['cpu']:.1f}; aim: at least "
-        f"4), peak {ours['peak_mb']:.0f} MB (aim: at most 700)"
-    )
+    wall, cpu = best["seconds"] / ours["seconds"], best["cpu"] / ours["cpu"]
+    print(f"  ratio {wall:.1f}, of processor time {cpu:.1f} (aim: 4); peak {ours['peak_mb']:.0f} MB (at most 700)")
 
 
 def tell(what: str, r: dict[str, float]) -> None:

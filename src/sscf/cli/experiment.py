@@ -25,7 +25,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the simulated data.")] = 0,
 ) -> None:
     """Simulate data sets, train on all but one, test on that one, for every one; a table and a page."""
-    from sscf.experiment.demo import run_demo
+    from sscf.demo import run_demo
 
     run_demo(task, out, jobs, seed)
 

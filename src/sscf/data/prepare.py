@@ -73,7 +73,7 @@ class _Part:
         return {**{name: getattr(self, name) for name in plain}, "files": list(self.files)}
 
 
-Arrays = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.int64]]  # windows, labels, positions
+_ARRAYS = ("windows", "labels", "positions")
 
 
 def prepare(
@@ -175,12 +175,12 @@ class _Job:
 
     def _found(self, source: Source, key: str, files: dict[str, str]) -> _Part | None:
         row, entry = self.published.get(key, (None, None))
-        if entry is None and (saved := _load_part(self.work / f"{key}.npz")):
+        if entry is None and (saved := _load_part(self.work / f"{key}.npz", *_ARRAYS)):
             entry = saved[0]
         if entry is None:
             return None
         part = _Part(source.id, source.subject, key, files, entry["windows"], entry["dropped"], entry["sha256"], row)
-        return part if row is None or _digest(self.arrays(part)) == part.sha256 else None
+        return part if row is None or _digest(self.arrays(part, *_ARRAYS)) == part.sha256 else None
 
     def _compute(self, source: Source, key: str, files: dict[str, str]) -> _Part:
         d = self.dataset
@@ -195,20 +195,20 @@ class _Job:
         if unknown:
             raise DataError(f"{source.id}: label {unknown[0]!r} is not one of {', '.join(d.labels)}")
         labels = np.array([names[label] for label in made.labels], np.int32)
-        arrays = (made.windows, labels, made.positions)
+        arrays: list[NDArray[Any]] = [made.windows, labels, made.positions]
         dropped = dict(sorted(made.dropped.items()))
         part = _Part(source.id, source.subject, key, files, len(labels), dropped, _digest(arrays), computed=True)
         _save_part(self.work / f"{key}.npz", part, arrays)
         return part
 
-    def arrays(self, part: _Part) -> Arrays:
-        """Windows, labels and positions of a part."""
+    def arrays(self, part: _Part, *names: str) -> list[NDArray[Any]]:
+        """Arrays of a part by name: "windows", "labels", "positions"."""
         if part.row is not None and self.old is not None:
             rows = slice(part.row, part.row + part.windows)
-            return np.asarray(self.old.windows[rows]), self.old.labels[rows], self.old.positions[rows]
-        saved = _load_part(self.work / f"{part.key}.npz")
+            return [np.asarray(getattr(self.old, name)[rows]) for name in names]
+        saved = _load_part(self.work / f"{part.key}.npz", *names)
         if saved is None:
-            raise FileError(f"{self.work / part.key}.npz: vanished while preparing; run it again")
+            raise FileError(f"{self.work / part.key}.npz: vanished or damaged while preparing; run it again")
         return saved[1]
 
 
@@ -223,27 +223,27 @@ def _sha256(path: Path) -> str:
     return _sha256_of_state(path, state.st_size, state.st_mtime_ns)
 
 
-def _digest(arrays: Arrays) -> str:
+def _digest(arrays: list[NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def _save_part(path: Path, part: _Part, arrays: Arrays) -> None:
+def _save_part(path: Path, part: _Part, arrays: list[NDArray[Any]]) -> None:
     """No flush to disk as for a domain: the checksums of the zip tell a damaged part, which is then computed again."""
     meta = np.frombuffer(json.dumps(part.to_json()).encode(), np.uint8)
     temporary = path.with_suffix(f".{secrets.token_hex(4)}.tmp")
     with open(temporary, "wb") as stream:
-        np.savez(stream, meta=meta, windows=arrays[0], labels=arrays[1], positions=arrays[2])
+        np.savez(stream, allow_pickle=False, meta=meta, **dict(zip(_ARRAYS, arrays, strict=True)))
     temporary.replace(path)
 
 
-def _load_part(path: Path) -> tuple[dict[str, Any], Arrays] | None:
+def _load_part(path: Path, *names: str) -> tuple[dict[str, Any], list[NDArray[Any]]] | None:
+    """What the manifest says of a part, and those of its arrays; None when it is not there or damaged."""
     try:
         with np.load(path, allow_pickle=False) as part:
-            meta = json.loads(part["meta"].tobytes())
-            return meta, (part["windows"], part["labels"], part["positions"])
+            return json.loads(part["meta"].tobytes()), [part[name] for name in names]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
@@ -364,7 +364,7 @@ def _publish(job: _Job, parts: list[_Part], skipped: list[dict[str, str]]) -> No
     }
     if job.old is not None and all(job.old.manifest.get(key) == value for key, value in manifest.items()):
         return  # nothing has changed: leave the domain, its time stamps and open memory maps alone
-    small = [job.arrays(part)[1:] for part in full]
+    small = [job.arrays(part, "labels", "positions") for part in full]
     arrays = {
         "labels": np.concatenate([labels for labels, _ in small]),
         "positions": np.concatenate([positions for _, positions in small]),
@@ -373,7 +373,7 @@ def _publish(job: _Job, parts: list[_Part], skipped: list[dict[str, str]]) -> No
     }
     shape = (sum(counts), len(d.recipe.channels), d.recipe.samples)
     with writing.new_folder(job.final) as folder:
-        writing.write_folder(folder, manifest, (job.arrays(part)[0] for part in full), shape, arrays, {})
+        writing.write_folder(folder, manifest, (job.arrays(part, "windows")[0] for part in full), shape, arrays, {})
 
 
 @contextmanager

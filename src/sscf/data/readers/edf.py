@@ -41,16 +41,33 @@ def read_edf(path: str | Path, channels: Sequence[Channel], unit: str = "uV") ->
     return Signals(signals, tuple(rates), names, unit, labels, _edf_pieces(edf, path), {})
 
 
+# A time-stamped list: onset, duration if any, texts; and the one that begins each data record and only keeps the time.
+_TAL = re.compile(rb"([+-]\d+(?:\.\d*)?)(?:\x15(\d+(?:\.\d*)?))?\x14([^\x00\x14][^\x00]*)\x14\x00")
+_ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14")
+
+
 def edf_annotations(path: str | Path) -> list[Annotation]:
-    """The annotations of an EDF+ file in order of onset, seconds from its start; time keeping is left out."""
-    edf = _open_edf(path)
-    try:
-        return [
-            Annotation(float(a.onset), None if a.duration is None else float(a.duration), a.text)
-            for a in edf.annotations
-        ]
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: annotations cannot be read ({error})") from error
+    """The annotations of an EDF+ file in order of onset, seconds from its start; time keeping is left out.
+
+    All records are searched at once: a night has one record per second and a few hundred annotations.
+    """
+    out: list[Annotation] = []
+    start = None
+    for keeper in (signal for signal in _open_edf(path)._signals if signal.label == "EDF Annotations"):
+        data = keeper.digital.tobytes()
+        first = _ONSET.match(data)
+        if start is None:
+            if first is None:
+                raise DataError(f"{path}: annotations cannot be read: they begin with {data[:40]!r}")
+            start = float(first[1])  # the file may begin within a second
+        for onset, duration, texts in _TAL.findall(data):
+            for text in filter(None, texts.split(b"\x14")):
+                try:
+                    name = text.decode()
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{path}: annotation at {onset.decode()} s: {error}") from error
+                out.append(Annotation(float(onset) - start, float(duration) if duration else None, name))
+    return sorted(out, key=lambda a: a.onset)
 
 
 def edf_labels(path: str | Path) -> tuple[str, ...]:
@@ -101,9 +118,6 @@ def _edf_physical(signal: Any, unit: str, path: str | Path) -> NDArray[np.float3
     out *= np.float32(gain * factor)
     out += np.float32((pmin - dmin * gain) * factor)
     return out
-
-
-_ONSET = re.compile(rb"([+-]\d+(?:\.\d*)?)\x14\x14\x00")
 
 
 def _edf_pieces(edf: Any, path: str | Path) -> tuple[tuple[float, float, float], ...]:

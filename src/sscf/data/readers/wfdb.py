@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ def read_wfdb(path: str | Path, channels: Sequence[Channel], unit: str = "mV") -
     labels = _signal_names(lines)
     chosen = choose_channels(labels, channels, hea)
     wanted = sorted({i for pair in chosen for i in pair if i is not None})
+    _check_length(hea, lines)
     try:
         if "." in lines[0].split()[0]:
             with tempfile.TemporaryDirectory() as folder:
@@ -97,6 +99,35 @@ def _header_lines(hea: Path, comments: bool = False) -> list[str]:
 def _signal_names(lines: list[str]) -> tuple[str, ...]:
     """What follows the eight fields of each signal line (wfdb's header parser takes longer than reading a record)."""
     return tuple(line.split(maxsplit=8)[8].strip() if len(line.split()) > 8 else "" for line in lines[1:])
+
+
+# Bits of a sample in the formats of fixed size, and how a signal line writes format, samples per frame and offset.
+_BITS = {"80": 8, "16": 16, "61": 16, "160": 16, "24": 24, "32": 32, "212": 12}
+_FORMAT = re.compile(r"(\d+)(?:x(\d+))?(?::\d+)?(?:\+(\d+))?$")
+
+
+def _check_length(hea: Path, lines: list[str]) -> None:
+    """A signal file shorter than the header says is an error here, with the position; wfdb's would not tell."""
+    fields = lines[0].split()
+    if len(fields) < 4 or not fields[3].isdigit():
+        return  # the header does not say how many samples there are
+    samples, fs = int(fields[3]), float(re.split(r"[/(]", fields[2])[0])
+    frame: dict[str, tuple[int, int]] = {}  # file -> bits of a frame, bytes in front
+    for line in lines[1:]:
+        name, kind, *_ = [*line.split(), "", ""]
+        match = _FORMAT.match(kind)
+        if match is None or match[1] not in _BITS:
+            return
+        bits, offset = frame.get(name, (0, int(match[3] or 0)))
+        frame[name] = (bits + _BITS[match[1]] * int(match[2] or 1), offset)
+    for name, (bits, offset) in frame.items():
+        size = inside(hea.parent, name).stat().st_size - offset
+        if size * 8 < bits * samples:
+            last = max(0, size * 8 // bits)
+            raise DataError(
+                f"{hea.parent / name}: cut short: {hea.name} promises {samples} samples, it ends after {last} "
+                f"({last / fs:g} s)"
+            )
 
 
 def _mend_header(hea: Path, lines: list[str], folder: Path) -> Path:

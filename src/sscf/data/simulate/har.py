@@ -128,8 +128,8 @@ def rest(rng: Rng, activity: NDArray[np.int64], rate: float, style: Family) -> F
     sway = 0.02 * np.stack([oscillator(rng, n, rate, rng.uniform(0.4, 0.7), 0.4) for _ in range(3)])
     tremor = style.tremor * np.stack([oscillator(rng, n, rate, rng.uniform(8, 10), 1.0) for _ in range(3)])
     fidget = 0.3 * np.maximum(wander(rng, n, rate, 0.1) - 1.8, 0) * wander(rng, n, rate, 1.5)
-    beat = 2 * np.pi * np.cumsum(rng.uniform(1.4, 2.2) * (1 + 0.04 * wander(rng, n, rate, 0.5))) / rate
-    tapping = 0.05 * (wander(rng, n, rate, 0.05) > 0.3) * bumps(beat, 8.0)
+    beat = 2 * np.pi * np.cumsum(rng.uniform(1.5, 2.0) * (1 + 0.04 * wander(rng, n, rate, 0.5))) / rate
+    tapping = (wander(rng, n, rate, 0.05) > 0) * (0.08 * bumps(beat, 12.0) + 0.04 * bumps(beat - style.lag, 2.5))
     still = np.array([[0.5], [1.0], [0.3]]) * (breath * sitting) + sway * standing
     restless = style.scale * np.array([[1.0], [0.5], [0.3]]) * (fidget + tapping)
     return (still + restless + tremor) * (sitting | standing)
