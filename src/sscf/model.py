@@ -37,7 +37,7 @@ from sscf.protocol import confusion, macro_f1
 from sscf.reference import Measured, Reference, Spectra
 
 FORMAT, SCHEMA = "sscf-model", 1
-BATCH_NUMBERS = 1 << 18  # samples of a channel per batch: keeps the memory of a night's prediction small
+BATCH_NUMBERS = 1 << 16  # samples of a channel per batch: keeps the memory of a night's prediction small
 LARGEST_BATCH = 512  # windows
 
 

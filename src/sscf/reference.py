@@ -127,7 +127,8 @@ class Reference:
     tap       : distances to anchors by stratum; None for a model without calibration.
     structure : distances of structures by stratum.
     channels  : distances of channel spectra; channel c takes the place of stratum c.
-    together  : -log of the smaller p-value of tap and structure; turns it into a p-value again.
+    together  : -log of the smaller p-value of tap and structure, of subjects measured against the others; turns the
+                smaller of two p-values into a p-value again.
     shares    : Tensor (subjects, 2 + C) float64, for each held-out subject the share of windows with a p-value of at
                 most `LEVEL` (tap, structure, channels), measured against the other held-out subjects.
     """
@@ -143,16 +144,15 @@ class Reference:
     def fit(cls, spectra: Spectra, windows: Measured, subjects: np.ndarray, k: int) -> Reference:
         """From held-out windows, their subjects (n,) and the number of strata."""
         names = np.unique(subjects)
-        shares = []
+        shares, smallest = [], []
         for subject in names[:MOST_SUBJECTS] if len(names) > 1 else []:
             own = subjects == subject
-            parts = _parts(windows.rows(np.flatnonzero(~own)), k)
-            shares.append((_pvalues(parts, windows.rows(np.flatnonzero(own))).table <= LEVEL).mean(axis=0))
+            found = _pvalues(_parts(windows.rows(np.flatnonzero(~own)), k), windows.rows(np.flatnonzero(own)))
+            shares.append((found.table <= LEVEL).mean(axis=0))
+            smallest.append(found.smallest)
         parts = _parts(windows, k)
-        n = len(windows.structure)
-        # Each window is among those it is measured against: without itself it would be so much nearer the edge.
-        smallest = np.maximum(_pvalues(parts, windows).smallest - 1 / (n + 1), 1 / (n + 1))
-        together = Comparability.fit(-np.log(smallest), np.zeros(n, np.int64), 1)
+        least = np.concatenate(smallest) if smallest else _pvalues(parts, windows).smallest
+        together = Comparability.fit(-np.log(least), np.zeros(len(least), np.int64), 1)
         width = 2 + windows.channels.shape[1]
         return cls(spectra, *parts, together, torch.from_numpy(np.array(shares).reshape(-1, width)))
 
