@@ -37,6 +37,7 @@ from sscf.protocol import confusion, macro_f1
 from sscf.reference import Measured, Reference, Spectra
 
 FORMAT, SCHEMA = "sscf-model", 1
+_KEY = "sscf"  # of the header
 BATCH_NUMBERS = 1 << 16  # samples of a channel per batch: keeps the memory of a night's prediction small
 LARGEST_BATCH = 512  # windows
 
@@ -210,18 +211,17 @@ class Model:
         if self.reference is not None:
             more, reference = self.reference.to_tensors()
             tensors |= {f"reference.{name}": tensor.cpu().contiguous() for name, tensor in more.items()}
-        header = canonical_json(
-            {
-                "fitted": notes,
-                "recipe": self.recipe.to_json(),
-                "task": self.task,
-                "sources": self.sources,
-                "reference": reference,
-                "versions": self.versions,
-            }
-        )
-        metadata = {"format": FORMAT, "schema": str(SCHEMA), "model": header, "digest": _digest(tensors, header)}
-        write_bytes(path, save(tensors, metadata=metadata))
+        header = {
+            "fitted": notes,
+            "recipe": self.recipe.to_json(),
+            "task": self.task,
+            "sources": self.sources,
+            "reference": reference,
+            "versions": self.versions,
+        }
+        whole = {"format": FORMAT, "schema": SCHEMA, "model": header, "digest": _digest(tensors, header)}
+        # One key: safetensors writes several in an order of its own.
+        write_bytes(path, save(tensors, metadata={_KEY: canonical_json(whole)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Model:
@@ -256,28 +256,25 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise FileError(f"{path}: truncated, or not a model file ({error})") from error
-    if metadata.get("format") != FORMAT:
-        raise FileError(f"{path}: not a model file (no format '{FORMAT}' in its header); 'sscf fit' makes one")
-    schema = metadata.get("schema", "")
-    if schema != str(SCHEMA):
-        newer = schema.isdecimal() and int(schema) > SCHEMA
-        remedy = "update sscf" if newer else "train it again with 'sscf fit'"
-        raise FileError(f"{path}: model file of schema {schema or 'unknown'}, this sscf reads {SCHEMA}: {remedy}")
-    if set(metadata) != {"format", "schema", "model", "digest"}:
-        raise FileError(f"{path}: unknown or missing keys in the header: {', '.join(sorted(metadata))}")
-    if _digest(tensors, metadata["model"]) != metadata["digest"]:
-        raise FileError(f"{path}: the content does not match its checksum: the file was changed or damaged")
     try:
-        header = json.loads(metadata["model"])
+        header = json.loads(metadata.get(_KEY, "null"))
     except json.JSONDecodeError as error:
         raise FileError(f"{path}: damaged model file ({error})") from error
-    if not isinstance(header, dict):
-        raise FileError(f"{path}: damaged model file (its header is no JSON object)")
-    return tensors, header
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise FileError(f"{path}: not a model file (no format '{FORMAT}' in its header); 'sscf fit' makes one")
+    schema = header.get("schema")
+    if schema != SCHEMA:
+        remedy = "update sscf" if isinstance(schema, int) and schema > SCHEMA else "train it again with 'sscf fit'"
+        raise FileError(f"{path}: model file of schema {schema}, this sscf reads {SCHEMA}: {remedy}")
+    if set(header) != {"format", "schema", "model", "digest"} or not isinstance(header["model"], dict):
+        raise FileError(f"{path}: damaged model file (unknown or missing keys in its header)")
+    if _digest(tensors, header["model"]) != header["digest"]:
+        raise FileError(f"{path}: the content does not match its checksum: the file was changed or damaged")
+    return tensors, header["model"]
 
 
-def _digest(tensors: dict[str, Tensor], header: str) -> str:
-    digest = hashlib.sha256(header.encode())
+def _digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
+    digest = hashlib.sha256(canonical_json(header).encode())
     for name in sorted(tensors):
         digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
         digest.update(tensors[name].contiguous().numpy().tobytes())
