@@ -85,7 +85,10 @@ def sleep_model() -> Model:
 
     from sscf.data.recording import Channel
 
-    simulated = [simulate_domain("sleep", i, subjects=4, windows=12) for i in range(2)]
+    simulated = [
+        replace(d, labels=np.arange(len(d.labels), dtype=np.int32) % 5)
+        for d in (simulate_domain("sleep", i, subjects=4, windows=12) for i in range(2))
+    ]
     task = Task("sleep", get_task("sleep").classes, backbone="cnn_transformer", sequence=4)
     views: list[TaskView] = [task.view(domain_of(d, np.arange(4))) for d in simulated]
     settings = Settings(

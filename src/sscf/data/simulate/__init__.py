@@ -114,7 +114,7 @@ def simulate_domain(
     index : 0 to 25; domains differ in device, native rate, mixture of families and subjects.
     subjects, windows : subjects per domain and windows per subject; None: the kind's own (8 x 40; sleep 6 x 120).
     families : how many families of dynamics there are, 1 to 4.
-    shift : how far devices differ, 0 (all alike but for noise and rate) to 1 and beyond; the latent signals stay the same.
+    shift : how far devices differ, from 0 (all alike but for noise and rate) to 1 and beyond; the latent signals stay.
     """
     what = _kind(kind)
     subjects = what.subjects if subjects is None else subjects

@@ -79,7 +79,7 @@ def wander(rng: Rng, n: int, rate: float, corner: float) -> Floats:
 
 
 def oscillator(rng: Rng, n: int, rate: float, frequency: float, bandwidth: float) -> Floats:
-    """Noise-driven damped oscillator (n,), unit variance: z' = (-pi*bandwidth + 2*pi*i*frequency) z + noise, real part."""
+    """Noise-driven damped oscillator (n,), unit variance: real part of z' = pi (2i frequency - bandwidth) z + noise."""
     pole = np.exp((-np.pi * bandwidth + 2j * np.pi * frequency) / rate)
     spread = np.sqrt(1 - abs(pole) ** 2)
     drive = (rng.normal(0, spread, n) + 1j * rng.normal(0, spread, n)).astype(np.complex128)
@@ -102,22 +102,22 @@ def device(
     noise: tuple[float, float],
     knee: float = 0.0,
 ) -> Observation:
-    """Draw a domain's device: a smooth random response over `band`, and a noise level out of a range.
+    """Draw a domain's device: a smooth response over `band` and a noise level out of a range.
 
-    `gain`, `tilt` (per octave) and `colour` are spreads in octaves: of the whole response, of its slope and of its ups
-    and downs; half of it is shared by the channels. `shift` scales all three.
+    `gain`, `tilt` (per octave) and `colour` are spreads in octaves: of the whole response, of its slope, and of its ups
+    and downs; half of each is shared by the channels. `shift` scales all three.
     """
     centres = 2.0 ** np.arange(np.floor(np.log2(band[0])), np.ceil(np.log2(band[1])) + 1)
+    octaves = np.arange(len(centres)) - (len(centres) - 1) / 2
 
-    b = len(centres)
+    def spread(bins: int = 1) -> Floats:
+        return (rng.uniform(-1, 1, (1, bins)) + rng.uniform(-1, 1, (channels, bins))) / np.sqrt(2)
 
-    def spread(*shape: int) -> Floats:
-        return (rng.uniform(-1, 1, (1, *shape)) + rng.uniform(-1, 1, (channels, *shape))) / np.sqrt(2)
-
+    shape = gain * spread() + tilt * spread() * octaves + colour * spread(len(centres))
     return Observation(
         rate=rate,
         centres=centres,
-        heights=shift * (gain * spread(1) + tilt * spread(1) * (np.arange(b) - (b - 1) / 2) + colour * spread(b)),
+        heights=shift * shape,
         low=low,
         high=min(high, 0.4 * rate),
         noise=float(np.exp(rng.uniform(*np.log(noise)))),

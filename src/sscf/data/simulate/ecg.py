@@ -7,9 +7,9 @@ variable up and down as their angle goes by:
     z' = -sum_i a_i w / b_i^2 d_i exp(-d_i^2 / 2 b_i^2) - (z - z0),   d_i = angle - angle_i,
 
 in the normalisation of Sameni et al. (2007): a_i is the height of the event in mV whatever the rate. We start on the
-limit cycle, so the angle is known in closed form from the beat times; z is linear with a driven first-order decay:
-with G = sum_i a_i exp(-d_i^2 / 2 b_i^2), z = G - v and v' = (G - z0) - v. No step of an ODE solver is needed and the cost is one pass
-over the samples (a test integrates the three equations and finds the same z).
+limit cycle, so the angle is known in closed form from the beat times, and z is a driven first-order decay: with
+G = sum_i a_i exp(-d_i^2 / 2 b_i^2), z = G - v and v' = (G - z0) - v. No ODE solver is needed, one pass over the samples
+does (a test integrates the three equations and finds the same z).
 
 Rhythms: `normal` beats by respiratory and Mayer waves; `af` has independent beat intervals, no P wave and
 fibrillatory waves; `other` has ectopic beats, ventricular (early, broad, no P wave, discordant T, a pause after) or

@@ -54,14 +54,14 @@ class Family:
 
 
 GAITS = {
-    0: Gait(1.85, 0.03, (0.60, -0.30, 0.15), 16.0, (0.25, 0.22, -0.04), 1.0, 0.08, 1.0),
-    1: Gait(1.68, 0.06, (0.36, -0.15, 0.20), 6.0, (0.34, 0.24, 0.04), -1.0, 0.15, 0.9),
+    0: Gait(1.85, 0.03, (0.60, -0.30, 0.15), 18.0, (0.25, 0.22, -0.04), 0.7, 0.08, 1.0),
+    1: Gait(1.70, 0.06, (0.38, -0.16, 0.18), 7.0, (0.34, 0.24, 0.04), -0.7, 0.15, 0.9),
 }
 FAMILIES = (
     Family("waist", 1.0, 1.0, (0.00, 0.05, 0.10), 9.0, 0.6, (0, 10, 0), 0.0, 0.003),
-    Family("pocket", 0.9, 1.2, (0.50, 0.20, 0.05), 6.0, 0.4, (70, 70, 70), 0.8, 0.002),
-    Family("hand", 0.8, 0.7, (0.60, 0.10, 0.20), 4.0, 0.7, (-65, -75, -60), -0.8, 0.010),
-    Family("bag", 0.8, 0.6, (0.05, 0.05, 0.10), 2.6, 0.3, (0, 0, 180), 1.6, 0.001),
+    Family("pocket", 0.9, 1.2, (0.50, 0.20, 0.05), 6.0, 0.4, (70, 70, 70), 1.2, 0.002),
+    Family("hand", 0.8, 0.7, (0.60, 0.10, 0.20), 4.0, 0.7, (-65, -75, -60), -1.2, 0.010),
+    Family("bag", 0.8, 0.6, (0.05, 0.05, 0.10), 2.6, 0.3, (0, 0, 180), 2.4, 0.001),
 )
 
 
@@ -75,7 +75,7 @@ def latent(rng: Rng, clock: Clock, family: int) -> Floats:
     style = FAMILIES[family]
     activity = clock.at(clock.time)
     n, rate = len(activity), clock.rate
-    motion = np.zeros((3, n))
+    motion: Floats = np.zeros((3, n))
     for label, gait in GAITS.items():
         motion += (activity == label) * steps(rng, n, rate, gait, style)
     motion = ring(motion, rate, style)
@@ -143,9 +143,9 @@ def sensor(rng: Rng, index: int, shift: float) -> Observation:
         rate=RATES[index % len(RATES)],
         shift=shift,
         band=(4.0, 16.0),
-        gain=0.9,
-        tilt=0.6,
-        colour=0.5,
+        gain=1.2,
+        tilt=0.9,
+        colour=0.7,
         high=20.0,
         noise=(0.01, 0.04),
         knee=0.1,

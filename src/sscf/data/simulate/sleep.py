@@ -2,8 +2,8 @@
 
 The hypnogram is a Markov chain over 30 s epochs. It cycles faster than a real night (a cycle in well under an hour),
 so that an hour or two already holds every stage. In the EEG, noise-driven damped oscillators (slow waves, theta,
-alpha, beta) stand over a 1/f background; spindles and K-complexes come as events in N2. The EOG has blinks when awake, slow
-rolling in N1, bursts of saccades in REM, and a share of the EEG. Families are traits of a brain (alpha and spindle
+alpha, beta) stand over a 1/f background; spindles and K-complexes come as events in N2. The EOG has blinks when awake,
+slow rolling in N1, bursts of saccades in REM, and a share of the EEG. Families are traits of a brain (alpha and spindle
 frequency, how strong each rhythm is, the slope of the background): stable in a person, whatever the stage.
 """
 
