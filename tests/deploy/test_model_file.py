@@ -35,7 +35,7 @@ def test_a_loaded_model_says_the_same(har_model: Model, har_file: Path, har_doma
 
 
 @pytest.mark.parametrize(
-    ("method", "normalisation"), [("erm", "source"), ("instancenorm", "window"), ("domain-anchor", "recording")]
+    ("method", "normalisation"), [("erm", "source"), ("instance-norm", "window"), ("domain-anchor", "recording")]
 )
 def test_every_kind_of_model_can_be_saved(
     method: str, normalisation: str, har_domains: list[SimulatedDomain], tmp_path: Path

@@ -120,7 +120,7 @@ def test_running_state_is_saved_and_frozen_in_evaluation(make_model, make_batch)
 
 def test_instance_norm_is_instance_norm(make_model, make_batch) -> None:
     model, batch = make_model().eval(), make_batch((4, 4))
-    rule = build_rule("instancenorm", {"affine": True}, n_domains=2, n_classes=3, feature_dim=8)
+    rule = build_rule("instance-norm", {"affine": True}, n_domains=2, n_classes=3, feature_dim=8)
     plain = model.stage1(batch.x).detach().numpy()
     rule.prepare(model, "stage1")
     expected = (plain - plain.mean(-1, keepdims=True)) / np.sqrt(plain.var(-1, keepdims=True) + 1e-5)

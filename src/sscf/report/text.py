@@ -23,7 +23,7 @@ _TITLES = {
     "psdnorm": "PSDNorm",
     "fda": "FDA",
     "mixstyle": "MixStyle",
-    "instancenorm": "instance norm",
+    "instance-norm": "instance norm",
     "mldg": "MLDG",
     "deep-coral": "Deep CORAL",
     "sleepeegnet": "SleepEEGNet",

@@ -28,7 +28,7 @@ _CLASSES = {
     "sleepdg": "SleepDG",
     "psdnorm": "PSDNorm",
     "fda": "FDA",
-    "instancenorm": "InstanceNorm",
+    "instance-norm": "InstanceNorm",
 }
 
 
@@ -38,7 +38,8 @@ class _Registry(Mapping[str, "type[Rule]"]):
     def __getitem__(self, name: str) -> type[Rule]:
         if name not in _CLASSES:
             raise ConfigError(f"unknown rule '{name}'; rules are: {', '.join(_CLASSES)}")
-        return getattr(importlib.import_module(f"sscf.rules.{name}"), _CLASSES[name])
+        module = importlib.import_module(f"sscf.rules.{name.replace('-', '')}")
+        return getattr(module, _CLASSES[name])
 
     def __contains__(self, name: object) -> bool:
         return name in _CLASSES

@@ -11,7 +11,7 @@ from sscf.rules.erm import ERM
 
 
 class InstanceNorm(ERM):
-    name = "instancenorm"
+    name = "instance-norm"
     title = "Instance normalisation at the tap"
     paper = "Ulyanov et al., Instance Normalization, arXiv:1607.08022, 2016"
 
