@@ -94,7 +94,7 @@ def steps(rng: Rng, n: int, rate: float, gait: Gait, style: Family) -> Floats:
     phase = np.pi * np.cumsum(cadence * (1 + gait.jitter * wander(rng, n, rate, 0.5))) / rate  # stride phase, radians
     vigour = np.exp(rng.normal(0, 0.12)) * (1 + 0.12 * wander(rng, n, rate, 0.3))
     uneven = gait.uneven * rng.normal(0, 1)
-    push_phase = gait.push_phase + style.lag + rng.normal(0, 0.15) + 0.2 * wander(rng, n, rate, 0.1)
+    push_phase = gait.push_phase + style.lag + rng.normal(0, 0.35) + 0.3 * wander(rng, n, rate, 0.1)
     even = 1 + uneven * np.sign(np.sin(phase))  # left and right steps differ
     side = np.cos(phase)  # sideways events alternate
     landing = bumps(2 * phase, gait.sharpness * style.sharpness) * even
