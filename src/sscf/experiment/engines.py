@@ -127,8 +127,15 @@ def _child(folder: str, store: str, spec: dict[str, Any], events: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with_parent()
-    state = execute(folder, store, RunSpec.from_json(spec), lambda event: events.send({"state": "progress", **event}))
-    events.send({"state": state})
+
+    def tell(event: dict[str, Any]) -> None:
+        try:
+            events.send(event)
+        except BrokenPipeError:  # the driver is gone: so is this run, and it leaves no record of it
+            os._exit(1)
+
+    state = execute(folder, store, RunSpec.from_json(spec), lambda event: tell({"state": "progress", **event}))
+    tell({"state": state})
 
 
 def _die_with_parent() -> None:
