@@ -7,6 +7,10 @@ those of source subjects that were held out, by a rank test. The alarm is given 
 corrected for the number of things tested, and at least `MATERIAL` of the windows are outside. Exchangeable recordings
 raise it with a probability of at most `ALARM`. Where there are too few recordings or held-out subjects for any test to
 succeed, the alarm needs most windows of most recordings outside, more than of any held-out subject.
+
+An alarm of the strata or of a channel makes the data not comparable. The structure alone does not: it changes with
+every device, which is what calibration is made for. It also tells a new kind of dynamics, which calibration is not made
+for; which of the two it is has to be judged by people.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from sscf.reference import LEVEL, Reference
 
 ALARM = 0.05
 MATERIAL = 0.10
+STRUCTURE = "structure"
 _GAIN = math.log(10.0)  # a channel whose power is off by more than this, typically, gets a remark
 
 
@@ -38,7 +43,7 @@ class Finding:
     outside  : share of all windows outside.
     held_out : (lowest, median, highest) share among held-out source subjects; None when there were none.
     pvalue   : of the rank test over recordings, corrected for the number of findings; None where no test can succeed.
-    alarm    : whether this makes the data not comparable.
+    alarm    : too many windows outside to be chance.
     remark   : for a channel, what seems to be wrong with it.
     """
 
@@ -65,7 +70,7 @@ class RecordingDiagnosis:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found; `verdict` is "comparable", "shifted" or "not comparable".
+    """What was found; `verdict` is "comparable", "shifted" or "not comparable" (see above).
 
     pvalues   : (n,) comparability of every window; strata (n,) and log_power (n, C, F), for pictures.
     risk : (coverage, error rate) when the least comparable windows are left out first, where labels are known.
@@ -86,7 +91,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        if any(finding.alarm for finding in self.findings):
+        if any(finding.alarm for finding in self.findings if finding.name != STRUCTURE):
             return "not comparable"
         return "shifted" if any(finding.shifted for finding in self.findings) else "comparable"
 
@@ -98,10 +103,15 @@ class Diagnosis:
         """The verdict and what it rests on, in sentences."""
         head = {
             "comparable": "Comparable: the windows look like those of source subjects held out of training.",
-            "shifted": "Comparable with a shift: more windows than usual lie outside, but few.",
+            "shifted": "Shifted: more windows than usual lie outside, but few.",
             "not comparable": "Not comparable: too many windows lie outside what the model was trained on.",
-        }
-        lines = [head[self.verdict]]
+        }[self.verdict]
+        if self.verdict == "shifted" and any(finding.alarm for finding in self.findings):
+            head = (
+                "Shifted: strata and channels fit, but the spectra as a whole are unlike those of the source: another "
+                "device (which calibration is made for) or another kind of dynamics (which it is not made for)."
+            )
+        lines = [head]
         lines += [_sentence(finding) for finding in self.findings]
         if self.mix is not None and len(self.mix.source) > 1:
             lines.append(
@@ -167,7 +177,7 @@ def diagnose(model: Model, data: Windows | Iterable[Windows], name: str | None =
     if not domains:
         raise ConfigError("no data to diagnose")
     judged = [model.judge(domain, keep_spectra=True) for domain in domains]
-    tested = ([] if reference.tap is None else ["strata"]) + ["structure", *model.recipe.names]
+    tested = ([] if reference.tap is None else ["strata"]) + [STRUCTURE, *model.recipe.names]
     first = 2 + len(model.recipe.names) - len(tested)  # without calibration there is no column for the tap
     tables, recordings = [], []
     for domain, one in zip(domains, judged, strict=True):

@@ -156,7 +156,7 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
 
     def comparability(self, X: ArrayLike) -> np.ndarray:
         """p-value (n,) of every window: how unusual it would be among windows held out of training, by its distance to
-        the anchor of its stratum and by the structure of its spectra. Even for windows like those of the training
+        the anchor of its stratum and by the spectra of its channels. Even for windows like those of the training
         domains, close to 0 for windows like none of them.
         """
         judged = self._judge(X)

@@ -1,10 +1,10 @@
 """What held-out source subjects look like to a model: the yardstick for data it has never seen.
 
 Three things are measured for every window: how far its feature map at the tap lies from the anchor it is matched with;
-how far the spectra of its input channels, taken together, lie from what is usual (the structure: it tells a new kind of
-dynamics from one of the source's, also where the network has not learned to look); and how far the spectrum of each
-channel lies from that channel's usual one, which finds a dead or noisy channel. They become p-values against windows of
-source subjects that were held out of training, the first two within the window's stratum.
+how far the spectrum of each channel lies from that channel's usual one, which finds a dead or noisy channel; and how
+far the spectra of its channels, taken together, lie from what is usual (the structure: it tells a new kind of dynamics,
+or a new device, also where the network has not learned to look). They become p-values against windows of source
+subjects that were held out of training; those of map and structure within the window's stratum.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class PValues:
 
     @property
     def smallest(self) -> np.ndarray:
-        """(n,) the smaller of tap and structure."""
-        return np.fmin(self.tap, self.structure)
+        """(n,) the smallest of tap and channels. Not of the structure: it differs with every device, as a rule."""
+        return np.fmin(self.tap, self.channels.min(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +127,8 @@ class Reference:
     tap       : distances to anchors by stratum; None for a model without calibration.
     structure : distances of structures by stratum.
     channels  : distances of channel spectra; channel c takes the place of stratum c.
-    together  : -log of the smaller p-value of tap and structure, of subjects measured against the others; turns the
-                smaller of two p-values into a p-value again.
+    together  : -log of the smallest p-value of tap and channels, of subjects measured against the others; turns the
+                smallest of several p-values into a p-value again.
     shares    : Tensor (subjects, 2 + C) float64, for each held-out subject the share of windows with a p-value of at
                 most `LEVEL` (tap, structure, channels), measured against the other held-out subjects.
     """
@@ -160,7 +160,7 @@ class Reference:
         return _pvalues((self.tap, self.structure, self.channels), windows)
 
     def comparability(self, windows: Measured) -> np.ndarray:
-        """p-value (n,) of every window: small if either its map or its structure lies far from those of its stratum."""
+        """p-value (n,) of every window: small if its map lies far from its anchor or a channel is unusual."""
         smallest = self.pvalues(windows).smallest
         return self.together.pvalue(-np.log(smallest), np.zeros(len(smallest), np.int64)).numpy()
 

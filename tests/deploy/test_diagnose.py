@@ -33,7 +33,7 @@ def strangers(har_model: Model, har_domains: list[SimulatedDomain]) -> tuple[Mea
     views = [get_task("har").view(domain_of(d, known_subjects())) for d in har_domains]
     held_out = split_views(views, 0.3, 0)[1]
     fresh = [domain_of(d, new_subjects()) for d in har_domains]
-    judged = [har_model.judge(one) for one in (*held_out, *fresh)]
+    judged = [har_model.judge(view) for view in held_out] + [har_model.judge(domain) for domain in fresh]
     who = [1000 * i + view.subjects for i, view in enumerate(held_out)]
     who += [1000 * (10 + i) + domain.subjects for i, domain in enumerate(fresh)]
     return Measured.joined([one.measured for one in judged if one.measured is not None]), np.concatenate(who)
@@ -111,7 +111,7 @@ def test_a_broken_channel_is_found_and_named(
     assert found.verdict == "not comparable"
     alarmed = {finding.name for finding in found.findings if finding.alarm}
     assert "channel acc_y" in alarmed
-    assert not alarmed & {"channel acc_x", "channel acc_z"}
+    assert not alarmed & {"channel acc_x", "channel acc_z"}  # the others are cleared
     if change is flatten:
         assert "Flat in 100 % of the windows" in " ".join(found.words())
 
@@ -126,17 +126,19 @@ def test_a_wrong_unit_is_found_and_named(har_model: Model, har_domains: list[Sim
 def test_a_new_family_of_dynamics_is_found(har_model: Model) -> None:
     """The model knows three of the simulator's four families. Known ones raise no alarm, the fourth one does."""
     crowd = [simulate_domain("har", i, subjects=48, windows=16, families=4) for i in range(3)]
-    verdicts = {}
+    found = {}
     for family in range(4):
         members = [np.unique(d.subjects[d.family == family])[:6] for d in crowd]
-        found = diagnose(
-            har_model,
-            [domain_of(d, who) for d, who in zip(crowd, members, strict=True) if len(who)],
-            f"family {family}",
+        found[family] = diagnose(
+            har_model, [domain_of(d, who) for d, who in zip(crowd, members, strict=True) if len(who)]
         )
-        verdicts[family] = found.verdict
-    assert verdicts.pop(3) == "not comparable"
-    assert "not comparable" not in verdicts.values()
+    new = found.pop(3)
+    structure = next(finding for finding in new.findings if finding.name == "structure")
+    assert structure.alarm
+    assert structure.outside > 0.3
+    assert new.verdict != "comparable"
+    assert "another kind of dynamics" in new.words()[0] or new.verdict == "not comparable"
+    assert not any(finding.alarm for known in found.values() for finding in known.findings)
 
 
 def test_one_recording_alone(har_model: Model, har_domains: list[SimulatedDomain]) -> None:
@@ -241,6 +243,8 @@ def test_the_command_speaks_to_scripts(har_file: Path, tmp_path: Path) -> None:
     assert numbers["verdict"] in ("comparable", "shifted")
     assert numbers["windows"] == 128
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
+    strict = CliRunner().invoke(app, ["diagnose", str(har_file), str(domain), "--strict"])
+    assert strict.exit_code == (0 if numbers["verdict"] == "comparable" else 3)
     np.save(tmp_path / "noise.npy", np.random.default_rng(0).normal(size=(3, 50 * 60)))
     bad = CliRunner().invoke(app, ["diagnose", str(har_file), str(tmp_path / "noise.npy"), "--fs", "50"])
     assert bad.exit_code == 3, bad.output

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def fitted(backbone: str, method: str = "sscf", **options: object) -> Model:
     return fit_model([task.view(domain)], settings)
 
 
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "cnn_bilstm": {"width": 16, "hidden": 16},
     "cnn_transformer": {"width": 8, "heads": 2, "max_sequence": 3},
     "sleepeegnet": {"hidden": 8, "attention": 8},

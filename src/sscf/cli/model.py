@@ -263,6 +263,7 @@ def diagnose(
     ],
     page: Annotated[Path | None, typer.Option(help="HTML page with pictures to write.")] = None,
     json: Annotated[Path | None, typer.Option(help="JSON file with the numbers to write.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Status 3 also for a shift.")] = False,
     fs: Fs = None,
     time: Time = None,
     unit: Unit = None,
@@ -292,7 +293,7 @@ def diagnose(
 
         write_text(page, render(found, loaded))
         console.print(f"page: {page}", markup=False, soft_wrap=True)
-    raise typer.Exit(0 if found.comparable else 3)
+    raise typer.Exit(0 if found.verdict == "comparable" or (found.comparable and not strict) else 3)
 
 
 def _data(paths: list[Path], model: Any, reading: Reading) -> list[Any]:
