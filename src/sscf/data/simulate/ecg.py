@@ -32,9 +32,9 @@ RATES = (360.0, 257.0, 500.0, 250.0)
 
 ANGLES = np.radians([-70.0, -15.0, 0.0, 15.0, 100.0])  # P Q R S T, of a sinus beat at 60 beats a minute
 FAMILIES = {  # heights in mV, widths in radians
-    "upright": ([0.12, -0.10, 1.10, -0.20, 0.30], [0.25, 0.09, 0.09, 0.09, 0.40]),
-    "lying": ([0.08, -0.05, 0.50, -0.55, 0.18], [0.22, 0.10, 0.12, 0.14, 0.45]),
-    "broad": ([0.15, -0.02, 0.80, -0.10, 0.50], [0.30, 0.12, 0.19, 0.16, 0.50]),
+    "upright": ([0.12, -0.10, 1.20, -0.20, 0.25], [0.25, 0.08, 0.08, 0.08, 0.40]),
+    "lying": ([0.08, -0.04, 0.40, -0.45, 0.15], [0.22, 0.10, 0.12, 0.14, 0.45]),
+    "broad": ([0.15, -0.02, 0.90, -0.10, 0.60], [0.30, 0.12, 0.22, 0.18, 0.50]),
     "strained": ([0.14, -0.15, 1.70, -0.45, -0.25], [0.25, 0.10, 0.11, 0.10, 0.35]),
 }
 
@@ -133,15 +133,15 @@ def flutter(rng: Rng, time: Floats, rate: float) -> Floats:
 
 def recorder(rng: Rng, index: int, shift: float) -> Observation:
     """An ECG amplifier with electrodes: its corners, gain and noise."""
-    low = 0.5 * 4.0 ** (shift * rng.uniform(-0.7, 0.7))
-    high = 28.0 * 2.0 ** (shift * rng.uniform(-0.6, 0.6))
+    low = 0.5 * 4.0 ** (shift * rng.uniform(-0.5, 0.5))
+    high = 28.0 * 2.0 ** (shift * rng.uniform(-0.5, 0.5))
     return device(
         rng,
         channels=1,
         rate=RATES[index % len(RATES)],
         shift=shift,
         band=(1.0, 32.0),
-        gain=0.5,
+        gain=0.25,
         tilt=0.2,
         colour=0.5,
         low=low,

@@ -32,9 +32,9 @@ TRANSITIONS = np.array(
     ]
 )
 STRENGTH = {  # rms in microvolts by stage
-    "slow": (4.0, 6.0, 14.0, 38.0, 6.0),
+    "slow": (4.0, 6.0, 13.0, 32.0, 6.0),
     "theta": (4.0, 8.0, 7.0, 7.0, 8.0),
-    "alpha": (12.0, 4.0, 2.5, 2.0, 4.0),
+    "alpha": (14.0, 5.0, 4.0, 4.0, 5.0),
     "beta": (5.0, 3.0, 2.0, 1.5, 3.0),
 }
 SPINDLES = (0.0, 0.2, 5.0, 1.5, 0.0)  # per minute by stage
@@ -60,10 +60,10 @@ class Family:
 
 
 FAMILIES = (
-    Family("alpha-rich", 10.2, 13.6, 1.0, 0.8, 1.8, 0.8, 25.0, 0.5, 7.0),
-    Family("low-voltage", 9.6, 13.0, 0.5, 0.7, 0.4, 1.0, 14.0, 0.3, 5.0),
-    Family("slow", 8.6, 12.0, 1.5, 1.9, 1.0, 0.7, 22.0, 0.9, 12.0),
-    Family("beta-rich", 11.0, 14.2, 0.8, 0.9, 0.7, 2.5, 20.0, 0.2, 8.0),
+    Family("alpha-rich", 10.2, 13.6, 0.9, 0.8, 2.0, 0.8, 25.0, 0.5, 8.0),
+    Family("low-voltage", 9.6, 13.0, 0.5, 0.7, 0.4, 1.0, 14.0, 0.2, 5.0),
+    Family("slow", 8.6, 12.0, 1.3, 2.2, 1.0, 0.7, 22.0, 1.0, 22.0),
+    Family("beta-rich", 11.0, 14.2, 0.8, 0.9, 0.7, 3.0, 20.0, 0.0, 10.0),
 )
 
 
@@ -166,7 +166,7 @@ def amplifier(rng: Rng, index: int, shift: float) -> Observation:
         rate=RATES[index % len(RATES)],
         shift=shift,
         band=(0.5, 32.0),
-        gain=0.4,
+        gain=0.25,
         tilt=0.2,
         colour=0.4,
         low=low,
