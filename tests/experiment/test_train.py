@@ -19,7 +19,7 @@ from sscf.experiment.config import SSCFConfig, TrainConfig
 from sscf.experiment.evaluate import evaluate, strata_of
 from sscf.experiment.fitted import Fitted, Settings, confusion_of
 from sscf.experiment.stages import Stages
-from sscf.experiment.train import _Average, fit
+from sscf.experiment.train import _Average, fit, split_rows
 from sscf.nn import tap_output
 from sscf.protocol import macro_f1, subject_split
 from sscf.rules.methods import get_method
@@ -279,3 +279,20 @@ def test_sleep_sequences_end_to_end(tmp_path: Path) -> None:
     assert arrays["target_strata"].shape == (42,)
     assert set(arrays["target_strata"]) <= {0, 1}
     assert np.isfinite(arrays["target_probabilities"]).all()
+
+
+def test_people_of_two_data_sets_stay_on_one_side(views: list[TaskView]) -> None:
+    """Two visits of the same people (MrOS): nobody trains in one visit and validates in the other."""
+    a, b, c = views
+    b.domain.manifest["same_people"] = ["a"]
+    b.domain.subject_names = a.domain.subject_names
+    for seed in range(5):
+        splits = split_rows([a, c, b], 0.3, seed)
+        people = [
+            [set(np.array(v.domain.subject_names)[v.subjects[rows]]) for rows in split]
+            for v, split in zip([a, c, b], splits, strict=True)
+        ]
+        assert not (people[0][0] | people[2][0]) & (people[0][1] | people[2][1])
+        assert all(len(train) and len(valid) for train, valid in splits)
+        for v, (train, valid) in zip([a, c, b], splits, strict=True):
+            assert np.array_equal(np.sort(np.concatenate([train, valid])), np.arange(len(v)))

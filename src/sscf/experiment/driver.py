@@ -34,6 +34,8 @@ def drive(
     console = console or Console()
     runs = Runs(folder)
     runs.add(plan)
+    for warning in plan.warnings:
+        console.print(f"warning: {warning}", markup=False)
     assert plan.experiment.store is not None
     todo = [spec for spec in plan.runs if not runs.done(spec.id)]
     console.print(

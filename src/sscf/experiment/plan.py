@@ -68,6 +68,7 @@ class Plan:
 
     experiment: Experiment
     runs: tuple[RunSpec, ...]
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -97,7 +98,7 @@ def make_plan(experiment: Experiment) -> Plan:
         for fold in folds
         for entry in methods
     ]
-    return Plan(experiment, tuple(runs))
+    return Plan(experiment, tuple(runs), _warnings(domains, folds))
 
 
 def open_views(store: str | Path, task_name: str, names: Sequence[str], max_windows: int | None) -> dict[str, TaskView]:
@@ -114,6 +115,16 @@ def open_views(store: str | Path, task_name: str, names: Sequence[str], max_wind
             view = replace(view, index=view.index[rows], y=view.y[rows])
         views[name] = view
     return views
+
+
+def _warnings(domains: dict[str, Domain], folds: list[Fold]) -> tuple[str, ...]:
+    """What a reader of the results must know: targets whose people are also in the sources."""
+    found = []
+    for fold in folds:
+        shared = [name for name in domains[fold.target].manifest.get("same_people", ()) if name in fold.sources]
+        if shared:
+            found.append(f"target '{fold.target}' holds people who are also in source {', '.join(shared)}")
+    return tuple(dict.fromkeys(found))
 
 
 MethodEntry = tuple[str, Method, TrainConfig, SSCFConfig, MethodConfig | None]

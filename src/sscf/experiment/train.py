@@ -114,9 +114,36 @@ def check_views(views: Sequence[TaskView]) -> None:
 
 def split_views(views: Sequence[TaskView], fraction: float, seed: int) -> tuple[list[TaskView], list[TaskView]]:
     """What `fit` trains on of every view, and what it holds out, by subject; a view of one subject is trained on."""
-    splits = [subject_split(v.y, v.subjects, fraction, seed) for v in views]
+    splits = split_rows(views, fraction, seed)
     training = [rows_of(v, train) for v, (train, _) in zip(views, splits, strict=True)]
     return training, [rows_of(v, valid) for v, (_, valid) in zip(views, splits, strict=True) if len(valid)]
+
+
+def split_rows(views: Sequence[TaskView], fraction: float, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Training and validation rows of every source. People whom two data sets share are on one side in both."""
+    splits: list[tuple[np.ndarray, np.ndarray]] = [(np.empty(0, int), np.empty(0, int))] * len(views)
+    for group in _sharing_people(views):
+        members = [views[i] for i in group]
+        if len(members) == 1:
+            splits[group[0]] = subject_split(members[0].y, members[0].subjects, fraction, seed)
+            continue
+        people = np.concatenate([np.array(v.domain.subject_names, dtype=str)[v.subjects] for v in members])
+        train, valid = subject_split(np.concatenate([v.y for v in members]), people, fraction, seed)
+        edges = np.cumsum([0, *map(len, members)])
+        for i, start, stop in zip(group, edges, edges[1:], strict=False):
+            inside = [rows[(rows >= start) & (rows < stop)] - start for rows in (train, valid)]
+            splits[i] = inside[0], inside[1]
+    return splits
+
+
+def _sharing_people(views: Sequence[TaskView]) -> list[list[int]]:
+    """Numbers of the views, those that share people together."""
+    groups: list[list[int]] = []
+    for i, view in enumerate(views):
+        shared = set(view.domain.manifest.get("same_people", ()))
+        linked = [group for group in groups if any(views[j].name in shared for j in group)]
+        groups = [group for group in groups if group not in linked] + [[*(j for g in linked for j in g), i]]
+    return groups
 
 
 class _Trainer:
