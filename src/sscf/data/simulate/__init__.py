@@ -2,8 +2,9 @@
 
 A recording is a latent signal of a subject (classes come and go; the subject's *family* of dynamics stays), seen by the
 domain's device: x = g_d * z + noise at its own rate, then brought to the store's rate. Families are shared by domains,
-in different proportions; devices are not. Kinds: `har`, `ecg`, `sleep`. These are simulations, no substitute for
-recordings: the manifest of every domain says so, and so must whatever is shown of them.
+in different proportions; devices are not. Kinds: `har`, `ecg`, `sleep`. These are simulations that obey the paper's
+observation model by construction: they show that code does what it should, not that a method works on recordings. The
+manifest of every domain says `simulated`, and so must whatever is shown of them.
 """
 
 from __future__ import annotations
