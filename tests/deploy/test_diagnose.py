@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from sscf.cli.app import app
 from sscf.data.arrays import ArrayDomain
 from sscf.data.simulate import SimulatedDomain, simulate, simulate_domain
+from sscf.data.store import write_domain
 from sscf.data.tasks import get_task
 from sscf.diagnose import ALARM, _test, diagnose
 from sscf.diagnose_page import page
@@ -223,27 +224,22 @@ def test_the_page_stands_alone_and_escapes_names(har_model: Model, har_domains: 
     assert len(made) < 2_000_000
 
 
-def test_the_command_speaks_to_scripts(har_file: Path, tmp_path: Path) -> None:
-    simulate("har", tmp_path / "store", domains=1, subjects=8, windows=16)
-    domain = tmp_path / "store" / "sim-har-a"
-    good = CliRunner().invoke(
-        app,
-        [
-            "diagnose",
-            str(har_file),
-            str(domain),
-            "--page",
-            str(tmp_path / "p.html"),
-            "--json",
-            str(tmp_path / "d.json"),
-        ],
-    )
+def test_the_command_speaks_to_scripts(har_file: Path, har_domains: list[SimulatedDomain], tmp_path: Path) -> None:
+    folders = []
+    for d in har_domains:
+        new = np.isin(d.subjects, new_subjects())
+        path = tmp_path / d.name
+        write_domain(path, d.windows[new], d.labels[new], d.subjects[new], d.classes, d.fs, unit=d.unit)
+        folders.append(str(path))
+    page_file, json_file = tmp_path / "p.html", tmp_path / "d.json"
+    asked = ["diagnose", str(har_file), *folders, "--page", str(page_file), "--json", str(json_file)]
+    good = CliRunner().invoke(app, asked)
     assert good.exit_code == 0, good.output
-    numbers = json.loads((tmp_path / "d.json").read_text())
+    numbers = json.loads(json_file.read_text())
     assert numbers["verdict"] in ("comparable", "shifted")
-    assert numbers["windows"] == 128
-    assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
-    strict = CliRunner().invoke(app, ["diagnose", str(har_file), str(domain), "--strict"])
+    assert numbers["windows"] == 960
+    assert page_file.read_text().startswith("<!doctype html>")
+    strict = CliRunner().invoke(app, ["diagnose", str(har_file), *folders, "--strict"])
     assert strict.exit_code == (0 if numbers["verdict"] == "comparable" else 3)
     np.save(tmp_path / "noise.npy", np.random.default_rng(0).normal(size=(3, 50 * 60)))
     bad = CliRunner().invoke(app, ["diagnose", str(har_file), str(tmp_path / "noise.npy"), "--fs", "50"])

@@ -103,8 +103,8 @@ def test_groups_are_held_out_whole() -> None:
 
 
 def test_pipeline_grid_search_and_leave_one_group_out() -> None:
-    x, y = tones(90)
-    who = np.arange(90) // 3 % 3
+    x, y = tones(150)
+    who = np.arange(150) // 3 % 3
     scores = cross_val_score(quick(epochs=25), x, y, groups=who, cv=LeaveOneGroupOut())
     assert scores.shape == (3,)
     assert scores.mean() > 0.8
