@@ -23,7 +23,7 @@ SIZES: dict[str, dict[str, int]] = {
     "sleep": {"subjects": 4, "windows": 80},
 }
 TRAIN: dict[str, TrainConfig] = {
-    "har": TrainConfig(epochs=30, batch_size=96, ema=0.98, patience=None, lr=2e-3),
+    "har": TrainConfig(epochs=10, batch_size=96, ema=0.9, patience=None, lr=2e-3),
     "ecg": TrainConfig(epochs=20, batch_size=96, ema=0.98, patience=None, lr=2e-3),
     "sleep": TrainConfig(epochs=8, batch_size=6, ema=0.95, patience=None),
 }
