@@ -16,8 +16,8 @@ import torch
 from sscf.data.simulate import simulate
 from sscf.data.store import open_store
 from sscf.data.tasks import get_task
-from sscf.experiment.config import SSCFConfig, TrainConfig
 from sscf.demo import SIZES, TRAIN, demo_experiment
+from sscf.experiment.config import SSCFConfig, TrainConfig
 from sscf.experiment.engines import run_local
 from sscf.experiment.fitted import Settings
 from sscf.experiment.plan import make_plan
