@@ -40,6 +40,8 @@ def table(runs: str, name: str, scratch: Path) -> str:
     """The Markdown of one table."""
     if name == "cost":
         return cost(ROOT / "results" / runs)
+    if name == "common":
+        return common(ROOT / "results" / runs)
     out = scratch / runs
     if not out.exists():
         write_report(ROOT / "results" / runs, out, figures=0, console=Console(file=io.StringIO()))
@@ -63,6 +65,22 @@ def sentences(out: Path) -> str:
                 points, low, high = (f"{100 * float(row[key]):+.1f}" for key in ("difference", "low", "high"))
                 lines.append(f"| {row['other']} | {points} | {low} to {high} | {row['ahead']} of {row['targets']} |")
     return "\n".join(lines)
+
+
+def common(folder: Path) -> str:
+    """Mean macro-F1 over the (sources, target, seed) that all methods have; those with fewer than six are left out."""
+    scores: dict[str, dict[tuple, float]] = {}
+    for path in sorted((folder / "records").glob("*.json")):
+        record = read_json(path)
+        if record["status"] == "done":
+            spec = record["spec"]
+            cell = (tuple(spec["sources"]), spec["target"], spec["seed"])
+            scores.setdefault(spec["method"], {})[cell] = 100 * record["scores"]["macro_f1"]
+    scores = {method: cells for method, cells in scores.items() if len(cells) >= 6}
+    shared = set.intersection(*map(set, scores.values()))
+    ranked = sorted(scores, key=lambda m: -sum(scores[m][cell] for cell in shared))
+    lines = [f"| setting | mean macro-F1 over the {len(shared)} folds all have |", "|---|---|"]
+    return "\n".join(lines + [f"| {m} | {sum(scores[m][c] for c in shared) / len(shared):.1f} |" for m in ranked])
 
 
 def cost(folder: Path) -> str:
