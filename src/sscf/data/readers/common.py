@@ -92,7 +92,8 @@ def choose_channels(
         else:
             raise DataError(
                 f"{path}: no channel {channel.name!r} (looked for {', '.join(map(repr, channel.spellings))}); "
-                f"the file has {', '.join(map(repr, available)) or 'no signals'}"
+                f"the file has {', '.join(map(repr, available)) or 'no signals'}. If one of these is it, say so: "
+                f"in the recipe's channels, or with --channel {channel.name}=LABEL for a model"
             )
     return chosen
 
