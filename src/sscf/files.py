@@ -8,9 +8,12 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sscf.errors import FileError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def canonical_json(value: Any) -> str:
@@ -64,3 +67,16 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise FileError(f"{path}: no such file") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise FileError(f"{path}: not valid JSON ({error})") from error
+
+
+def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and header of a safetensors file; one that is missing, truncated or of another kind is a FileError."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such file")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileError(f"{path}: truncated, or not a safetensors file ({error})") from error

@@ -31,7 +31,7 @@ from sscf.errors import ConfigError, FileError, InputError, SSCFError
 from sscf.experiment.fitted import Fitted, Settings
 from sscf.experiment.loader import evaluation_batches
 from sscf.experiment.train import OWN_NETWORK, Progress, fit, split_views
-from sscf.files import canonical_json, write_bytes
+from sscf.files import canonical_json, read_tensors, write_bytes
 from sscf.nn import Backbone, find
 from sscf.protocol import confusion, macro_f1
 from sscf.reference import Measured, Reference, Spectra
@@ -246,16 +246,7 @@ class Model:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a model file whose checksum is right."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        raise FileError(f"{path}: no such file")
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise FileError(f"{path}: truncated, or not a model file ({error})") from error
+    tensors, metadata = read_tensors(path)
     try:
         header = json.loads(metadata.get(_KEY, "null"))
     except json.JSONDecodeError as error:

@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 from sscf.core.strata import Blocks, cluster, means
 from sscf.core.welch import Window, check_frames
 from sscf.errors import FileError, InputError, SSCFError
-from sscf.files import canonical_json, write_bytes
+from sscf.files import canonical_json, read_tensors, write_bytes
 
 Reading = Literal["amplitude", "algorithm", "equations"]
 Mean = Literal["mas", "arithmetic", "geometric"]
@@ -187,17 +186,7 @@ class Anchors:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Anchors:
         """Read a file of `save`. One that is truncated, foreign or tampered with is a FileError."""
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(path)
-        if not path.is_file():
-            raise FileError(f"{path}: no such file")
-        try:
-            with safe_open(str(path), framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError) as error:
-            raise FileError(f"{path}: not a readable safetensors file ({error})") from error
+        tensors, metadata = read_tensors(path)
         if _FORMAT not in metadata:
             raise FileError(f"{path}: not an anchor file (no '{_FORMAT}' in its header)")
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sscf.files import hash_json, write_bytes
+from sscf.files import hash_json, read_tensors, write_bytes
 
 Make = Callable[[], tuple[dict[str, Tensor], dict[str, Any]]]
 
@@ -25,7 +25,6 @@ class Stages:
 
     def get(self, key: dict[str, Any], make: Make) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The stage of a key, made if it is not there; a second process that wants the same one waits for the first."""
-        from safetensors import safe_open
         from safetensors.torch import save
 
         path = self.folder / f"{hash_json(key)}.safetensors"
@@ -34,9 +33,8 @@ class Stages:
                 tensors, notes = make()
                 tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
                 write_bytes(path, save(tensors, metadata={"notes": json.dumps(notes), "key": json.dumps(key)}))
-            with safe_open(str(path), framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                return tensors, json.loads(file.metadata()["notes"])
+            tensors, metadata = read_tensors(path)
+            return tensors, json.loads(metadata["notes"])
 
 
 class NoCache(Stages):
