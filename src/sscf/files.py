@@ -69,8 +69,13 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise FileError(f"{path}: not valid JSON ({error})") from error
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and header of a safetensors file; one that is missing, truncated or of another kind is a FileError."""
+def read_tensors(
+    path: str | os.PathLike[str], kind: str = "a safetensors file"
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and header of a safetensors file; one that is missing, truncated or no such file is a FileError.
+
+    `kind` is what its user expects it to be, for the message.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -79,4 +84,4 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise FileError(f"{path}: truncated, or not a safetensors file ({error})") from error
+        raise FileError(f"{path}: truncated, or not {kind} ({error})") from error

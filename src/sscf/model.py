@@ -246,7 +246,7 @@ class Model:
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a model file whose checksum is right."""
-    tensors, metadata = read_tensors(path)
+    tensors, metadata = read_tensors(path, "a model file")
     try:
         header = json.loads(metadata.get(_KEY, "null"))
     except json.JSONDecodeError as error:

@@ -325,14 +325,14 @@ def test_every_truncation_and_every_flipped_byte_is_noticed(tmp_path: Path, anch
     whole = path.read_bytes()
     for length in [0, 1, 7, 8, 9, *range(10, len(whole), 97), len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(FileError, match=r"a\.safetensors: truncated, or not a safetensors file"):
+        with pytest.raises(FileError, match=r"a\.safetensors: truncated, or not an anchor file"):
             Anchors.load(path)
     for place in range(0, len(whole), 5):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
         with pytest.raises(FileError, match=r"a\.safetensors: "):
             Anchors.load(path)
     path.write_bytes(whole + b"more")
-    with pytest.raises(FileError, match="truncated, or not a safetensors file"):
+    with pytest.raises(FileError, match="truncated, or not an anchor file"):
         Anchors.load(path)
 
 
@@ -387,7 +387,7 @@ def test_foreign_files(tmp_path: Path, anchors: Anchors) -> None:
     with pytest.raises(FileError, match="not an anchor file"):
         Anchors.load(path)
     path.write_bytes(b"PK\x03\x04" + bytes(500))
-    with pytest.raises(FileError, match="truncated, or not a safetensors file"):
+    with pytest.raises(FileError, match="truncated, or not an anchor file"):
         Anchors.load(path)
     for text in ("{not json", "[1]", "3", '{"version": 1}'):
         save_file(tensors, path, metadata={"sscf-anchors": text})

@@ -186,7 +186,7 @@ class Anchors:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Anchors:
         """Read a file of `save`. One that is truncated, foreign or tampered with is a FileError."""
-        tensors, metadata = read_tensors(path)
+        tensors, metadata = read_tensors(path, "an anchor file")
         if _FORMAT not in metadata:
             raise FileError(f"{path}: not an anchor file (no '{_FORMAT}' in its header)")
         try:
