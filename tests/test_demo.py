@@ -15,7 +15,7 @@ from sscf.experiment.config import TrainConfig
 def test_the_demo_ends_with_a_table_and_a_page(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setitem(demo.SIZES, task, {"subjects": 3, "windows": 12})
     monkeypatch.setitem(demo.TRAIN, task, TrainConfig(epochs=1, steps_per_epoch=2, batch_size=12))
     monkeypatch.setattr(demo, "METHODS", ("erm", "sscf"))

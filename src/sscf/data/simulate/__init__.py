@@ -1,10 +1,11 @@
 """Simulated domains: latent dynamical systems seen through domain-specific observation. The built-in data.
 
-A recording is a latent signal of a subject (classes come and go; the subject's *family* of dynamics stays), seen by the
-domain's device: x = g_d * z + noise at its own rate, then brought to the store's rate. Families are shared by domains,
-in different proportions; devices are not. Kinds: `har`, `ecg`, `sleep`. These are simulations that obey the paper's
-observation model by construction: they show that code does what it should, not that a method works on recordings. The
-manifest of every domain says `simulated`, and so must whatever is shown of them.
+A recording is a latent signal of a subject (classes come and go; the subject's *family* of dynamics stays; where a class
+stops the dynamics, as sitting stops the gait, its windows are the family "rest"), seen by the domain's device:
+x = g_d * z + noise at its own rate, then brought to the store's rate. Families are shared by domains, in different
+proportions; devices are not. Kinds: `har`, `ecg`, `sleep`. These are simulations that obey the paper's observation
+model by construction: they show that code does what it should, not that a method works on recordings. The manifest of
+every domain says `simulated`, and so must whatever is shown of them.
 """
 
 from __future__ import annotations
@@ -135,15 +136,18 @@ def simulate_domain(
         _record(np.random.default_rng(seed), what, int(own), windows, observation)
         for seed, own in zip(seeds[1:], family, strict=True)
     ]
+    labels = np.concatenate([y for _, y in pieces]).astype(np.int32)
+    family = np.repeat(family, windows)
+    family[np.isin(labels, what.resting)] = families
     return SimulatedDomain(
         name=f"sim-{kind}-{NAMES[index]}",
         windows=np.concatenate([x for x, _ in pieces]),
-        labels=np.concatenate([y for _, y in pieces]).astype(np.int32),
+        labels=labels,
         subjects=np.repeat(np.arange(subjects, dtype=np.int32), windows),
         positions=np.tile(np.arange(windows, dtype=np.int64) * what.length, subjects),
-        family=np.repeat(family, windows),
+        family=family,
         classes=what.classes,
-        families=what.families[:families],
+        families=(*what.families[:families], "rest") if what.resting else what.families[:families],
         channels=what.channels,
         unit=what.unit,
         fs=what.fs,

@@ -55,6 +55,7 @@ class Kind:
     sequence: Callable[[Rng, int], NDArray[np.int64]]  # classes of n consecutive windows
     latent: Callable[[Rng, Clock, int], Floats]  # (generator, clock, family) -> (C, T) at the native rate
     device: Callable[[Rng, int, float], Observation]  # (generator, domain index, shift) -> the domain's device
+    resting: tuple[int, ...] = ()  # classes without the family's dynamics: a family of their own, "rest"
 
 
 def bouts(rng: Rng, n: int, shares: Sequence[float], longest: int = 5) -> NDArray[np.int64]:
