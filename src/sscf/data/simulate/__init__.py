@@ -1,7 +1,7 @@
 """Simulated domains: latent dynamical systems seen through domain-specific observation. The built-in data.
 
-A recording is a latent signal of a subject (classes come and go; the subject's *family* of dynamics stays; where a class
-stops the dynamics, as sitting stops the gait, its windows are the family "rest"), seen by the domain's device:
+A recording is a latent signal of a subject (classes come and go; the subject's *family* of dynamics stays; a class that
+stops the dynamics, as sitting stops the gait, is the family "rest"), seen by the domain's device:
 x = g_d * z + noise at its own rate, then brought to the store's rate. Families are shared by domains, in different
 proportions; devices are not. Kinds: `har`, `ecg`, `sleep`. These are simulations that obey the paper's observation
 model by construction: they show that code does what it should, not that a method works on recordings. The manifest of

@@ -136,7 +136,7 @@ def rest(rng: Rng, activity: NDArray[np.int64], rate: float, style: Family) -> F
 
 
 def sensor(rng: Rng, index: int, shift: float) -> Observation:
-    """An accelerometer and its mounting: calibrated against gravity, so nearly of one gain, but coloured by its case."""
+    """An accelerometer and its mounting: calibrated against gravity, so nearly of one gain, but coloured."""
     return device(
         rng,
         channels=3,
