@@ -3,7 +3,7 @@
     python experiments/write_results.py [--check]
 
 A table stands between `<!-- table FOLDER NAME -->` and `<!-- end -->`: it is the report's table NAME of the runs in
-results/FOLDER. `cost` is the time the runs took. With --check nothing is written; status 1 if the file is out of date.
+results/FOLDER, or one of the functions below. With --check nothing is written; status 1 if the file is out of date.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from sscf.files import read_json, write_text
@@ -38,10 +39,9 @@ def main() -> None:
 
 def table(runs: str, name: str, scratch: Path) -> str:
     """The Markdown of one table."""
-    if name == "cost":
-        return cost(ROOT / "results" / runs)
-    if name == "common":
-        return common(ROOT / "results" / runs)
+    own = {"cost": cost, "common": common, "errors": errors, "strata": strata}
+    if name in own:
+        return own[name](ROOT / "results" / runs)
     out = scratch / runs
     if not out.exists():
         write_report(ROOT / "results" / runs, out, figures=0, console=Console(file=io.StringIO()))
@@ -67,20 +67,86 @@ def sentences(out: Path) -> str:
     return "\n".join(lines)
 
 
+def records(folder: Path) -> list[dict]:
+    """The records of finished runs."""
+    found = [read_json(path) for path in sorted((folder / "records").glob("*.json"))]
+    return [record for record in found if record["status"] == "done"]
+
+
 def common(folder: Path) -> str:
-    """Mean macro-F1 over the (sources, target, seed) that all methods have; those with fewer than six are left out."""
+    """Settings over folds (sources, target, seed): mean macro-F1, and the paired difference from plain `sscf`.
+
+    The column of a data set is the mean over folds that neither train nor test on it: what may be looked at to choose
+    for that target.
+    """
     scores: dict[str, dict[tuple, float]] = {}
-    for path in sorted((folder / "records").glob("*.json")):
-        record = read_json(path)
-        if record["status"] == "done":
-            spec = record["spec"]
-            cell = (tuple(spec["sources"]), spec["target"], spec["seed"])
-            scores.setdefault(spec["method"], {})[cell] = 100 * record["scores"]["macro_f1"]
-    scores = {method: cells for method, cells in scores.items() if len(cells) >= 6}
-    shared = set.intersection(*map(set, scores.values()))
-    ranked = sorted(scores, key=lambda m: -sum(scores[m][cell] for cell in shared))
-    lines = [f"| setting | mean macro-F1 over the {len(shared)} folds all have |", "|---|---|"]
-    return "\n".join(lines + [f"| {m} | {sum(scores[m][c] for c in shared) / len(shared):.1f} |" for m in ranked])
+    for record in records(folder):
+        spec = record["spec"]
+        cell = (*spec["sources"], spec["target"], spec["seed"])
+        scores.setdefault(spec["method"], {})[cell] = 100 * record["scores"]["macro_f1"]
+    names = sorted({name for cells in scores.values() for cell in cells for name in cell[:-1]})
+    without = " | ".join(f"without {name}" for name in names)
+    lines = [
+        f"| setting | folds | mean | from sscf | {without} |",
+        "|:--|--:|--:|--:|" + "--:|" * len(names),
+    ]
+    rows = []
+    for method, cells in scores.items():
+        differences = [cells[cell] - scores["sscf"][cell] for cell in cells if cell in scores["sscf"]]
+        gap = f"{np.mean(differences):+.1f} ± {np.std(differences, ddof=1) / len(differences) ** 0.5:.1f}"
+        blind = [np.mean([score for cell, score in cells.items() if name not in cell]) for name in names]
+        means = " | ".join(f"{value:.1f}" for value in blind)
+        mean = np.mean(list(cells.values()))
+        rows.append((mean, f"| {method} | {len(cells)} | {mean:.1f} | {gap if method != 'sscf' else ''} | {means} |"))
+    return "\n".join(lines + [line for _, line in sorted(rows, reverse=True)])
+
+
+def errors(folder: Path) -> str:
+    """Where the errors are: of 100 windows of a target, how many of one class are taken for another."""
+    confusions: dict[str, dict[str, list]] = {}
+    for record in records(folder):
+        method = confusions.setdefault(record["spec"]["method"], {})
+        matrix = np.array(record["scores"]["confusion"], float)
+        method.setdefault(record["spec"]["target"], []).append(100 * matrix / matrix.sum())
+        classes = record["classes"]
+    pairs = [(i, j) for i in range(len(classes)) for j in range(i + 1, len(classes))]
+    heads = " | ".join(f"{classes[i]} and {classes[j]}" for i, j in pairs)
+    lines = [f"| method | wrong, of 100 | {heads} |", "|:--|--:|" + "--:|" * len(pairs)]
+    rows = []
+    for method, targets in confusions.items():
+        mean = np.mean([np.mean(matrices, axis=0) for matrices in targets.values()], axis=0)
+        wrong = mean.sum() - np.trace(mean)
+        cells = " | ".join(f"{mean[i, j] + mean[j, i]:.1f}" for i, j in pairs)
+        rows.append((wrong, f"| {method} | {wrong:.1f} | {cells} |"))
+    return "\n".join(lines + [line for _, line in sorted(rows)])
+
+
+def strata(folder: Path) -> str:
+    """What the four strata of SSCF hold, seed 0: shares of the source training windows, and of the target's."""
+    lines: list[str] = []
+    chosen = [r for r in records(folder) if r["spec"]["method"] in ("sscf", "sscf-k4") and r["spec"]["seed"] == 0]
+    for record in sorted(chosen, key=lambda r: r["spec"]["target"]):
+        held = record["strata"]
+        if len(held["counts"]) != 4:
+            continue
+        if not lines:
+            heads = " | ".join(record["classes"])
+            lines = [
+                f"| target | stratum | of the sources | {heads} | one source's share, least to most | of the target |",
+                "|:--|--:|--:|" + "--:|" * (len(record["classes"]) + 2),
+            ]
+        counts = np.array(held["counts"], float)
+        target = np.array(held["target"], float) / np.sum(held["target"])
+        domains = np.array([np.array(v, float) / np.sum(v) for v in held["by_domain"].values()])
+        for number, k in enumerate(np.argsort(-counts)):
+            inside = np.array([held["by_class"][c][k] for c in record["classes"]], float)
+            cells = " | ".join(f"{100 * v / max(inside.sum(), 1):.0f} %" for v in inside)
+            spread = f"{100 * domains[:, k].min():.0f} to {100 * domains[:, k].max():.0f} %"
+            lines.append(
+                f"| {record['spec']['target']} | {number + 1} | {100 * counts[k] / counts.sum():.0f} % | {cells} | "
+                f"{spread} | {100 * target[k]:.0f} % |"
+            )
+    return "\n".join(lines)
 
 
 def cost(folder: Path) -> str:

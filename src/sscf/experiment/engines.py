@@ -21,6 +21,8 @@ from sscf.experiment.runs import Runs, execute
 # Called with (run id, event); event["state"] is started, progress, done, failed or busy.
 Report = Callable[[str, dict[str, Any]], None]
 
+# What a run imports. The first optimiser of a process imports torch._dynamo, which takes more than a second.
+PRELOAD = ["sscf.experiment.train", "sscf.experiment.evaluate", "sklearn.cluster", "torch._dynamo"]
 BUSY_SECONDS = 1.0  # how often a run that another driver works on is looked at again
 
 
@@ -41,7 +43,7 @@ def run_local(
     runs = Runs(folder)
     # A fork server that has imported torch but run nothing: a run starts in milliseconds and shares no state.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sscf.experiment.train", "sscf.experiment.evaluate", "sklearn.cluster"])
+    context.set_forkserver_preload(PRELOAD)
     waiting: deque[RunSpec] = deque(spec for spec in specs if not runs.done(spec.id))
     busy: list[RunSpec] = []
     active: dict[Any, _Job] = {}
