@@ -172,6 +172,14 @@ def test_nothing_found_and_nothing_left_say_why(toy: OwnData, raw: Path, tmp_pat
         prepare(toy, raw, tmp_path / "store")
 
 
+def test_the_raw_folder_is_not_replaced_by_the_domain(toy: OwnData, raw: Path, tmp_path: Path) -> None:
+    before = contents(raw)
+    raw.rename(tmp_path / "toy")
+    with pytest.raises(SSCFError, match="is no prepared domain"):
+        prepare(toy, tmp_path / "toy", tmp_path)
+    assert contents(tmp_path / "toy") == before
+
+
 def test_one_process_at_a_time(toy: OwnData, raw: Path, tmp_path: Path) -> None:
     def meddle(*_: object) -> None:
         with pytest.raises(SSCFError, match="another process is preparing it"):

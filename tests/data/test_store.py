@@ -95,6 +95,19 @@ def test_writing_again_replaces_the_domain_as_a_whole(tmp_path: Path) -> None:
     assert [f.name for f in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_folder_that_is_no_domain_is_never_replaced(tmp_path: Path) -> None:
+    write_domain(tmp_path / "store" / "mine", **arrays())
+    (tmp_path / "file").write_text("mine too")
+    for place in ("store", "file"):
+        with pytest.raises(FileError, match="is no prepared domain"):
+            write_domain(tmp_path / place, **arrays())
+    assert list(open_store(tmp_path / "store")) == ["mine"]
+    assert (tmp_path / "file").read_text() == "mine too"
+    (tmp_path / "empty").mkdir()
+    write_domain(tmp_path / "empty", **arrays())
+    assert verify(tmp_path / "empty") == []
+
+
 def test_a_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import sscf.data.writing
 

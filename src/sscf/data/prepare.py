@@ -98,6 +98,7 @@ def prepare(
         raise DataError(f"jobs must be at least 1, got {jobs}")
     root = dataset.root(Path(raw))
     final = Path(out) / dataset.name
+    writing.check_place(final)
     sources = dataset.find(root)
     _check_sources(dataset, root, sources)
     with _working_folder(final) as work, threadpool_limits(1):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sscf.errors import InputError
+from sscf.errors import FileError, InputError
 from sscf.files import hash_json, sha256_file, write_json
 
 SCHEMA = 1
@@ -219,6 +219,7 @@ def _write_stream(
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
     """A hidden folder beside `final` to be filled; it becomes `final` on success and is removed on failure."""
+    check_place(final)
     final.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
     folder, old = final.with_name(f".new-{final.name}-{token}"), final.with_name(f".old-{final.name}-{token}")
@@ -231,6 +232,16 @@ def new_folder(final: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def check_place(final: Path) -> None:
+    """A domain may be written where nothing lies, or another domain; anything else is not ours to replace."""
+    if not final.exists() or (final / MANIFEST).is_file():
+        return
+    if not final.is_dir() or any(final.iterdir()):
+        raise FileError(
+            f"{final}: is there already and is no prepared domain; writing one would replace it: choose another place"
+        )
 
 
 def remove_leftovers(final: Path) -> None:
