@@ -26,13 +26,20 @@ TASKS = {"har": "har3", "ecg": "ecg", "sleep": "sleep"}
 # Sized so that the whole demo takes under three minutes on two CPU cores.
 SIZES: dict[str, dict[str, int]] = {
     "har": {"subjects": 24, "windows": 14},
-    "ecg": {"subjects": 8, "windows": 30},
-    "sleep": {"subjects": 4, "windows": 80},
+    "ecg": {"subjects": 16, "windows": 15},
+    "sleep": {"subjects": 6, "windows": 60},
 }
 TRAIN: dict[str, TrainConfig] = {
     "har": TrainConfig(epochs=10, batch_size=96, ema=0.9, patience=None, lr=2e-3),
     "ecg": TrainConfig(epochs=20, batch_size=96, ema=0.98, patience=None, lr=2e-3),
-    "sleep": TrainConfig(epochs=8, batch_size=6, ema=0.95, patience=None),
+    "sleep": TrainConfig(epochs=6, batch_size=6, ema=0.95, patience=None),
+}
+
+
+BACKBONE: dict[str, dict[str, int]] = {
+    "har": {},
+    "ecg": {"width": 16, "hidden": 32, "stride": 4},
+    "sleep": {"width": 16},
 }
 
 
@@ -46,7 +53,7 @@ def demo_experiment(task: str, store: str | os.PathLike[str], seeds: int = 2) ->
         seeds=seeds,
         train=TRAIN[task],
         sscf=SSCFConfig(),
-        backbone_params={"width": 16} if task == "sleep" else {},
+        backbone_params=BACKBONE[task],
     )
 
 

@@ -39,7 +39,7 @@ class MMD(Rule):
     needs_domains = 2
 
     class Params(base.Params):
-        weight: float = param(1.0, "weight of the penalty", [0.1, 1.0, 10.0], ge=0)
+        weight: float = param(1.0, "weight of the penalty", [0.01, 0.1, 1.0, 10.0], ge=0)
         gammas: tuple[float, ...] = param(GAMMAS, "inverse widths of the Gaussian kernels", min_length=1)
 
     def loss(self, model: Backbone, batch: Batch, step: int) -> Tensor:
