@@ -206,6 +206,25 @@ def test_verify_finds_a_flipped_bit_a_changed_manifest_and_a_stray_file(tmp_path
     assert [Path(p.split(":")[0]).name for p in verify(path)] == ["manifest.json", "stray.txt"]
 
 
+def test_verify_goes_on_after_a_damaged_domain(tmp_path: Path) -> None:
+    paths = [write_domain(tmp_path / name, **arrays()) for name in ("a", "b", "c", "d")]
+    (paths[0] / "labels.npy").unlink()
+    (paths[1] / "statistics.npy").unlink()
+    manifest = json.loads((paths[2] / "manifest.json").read_text())
+    del manifest["content"]
+    (paths[2] / "manifest.json").write_text(json.dumps(manifest))
+    with open(paths[3] / "windows.npy", "ab") as stream:
+        stream.write(b"x")
+    found = verify(tmp_path)
+    assert len(found) == 4
+    for problem, words in zip(
+        found,
+        ("labels.npy: missing", "statistics.npy: missing", "lacks 'content'", "windows.npy: its bytes"),
+        strict=True,
+    ):
+        assert words in problem
+
+
 def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
     path = write_domain(tmp_path / "mine", **arrays())
     np.save(path / "labels.npy", np.array([{"a": 1}] * 30, dtype=object), allow_pickle=True)

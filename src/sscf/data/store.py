@@ -158,21 +158,30 @@ def open_store(path: str | os.PathLike[str]) -> dict[str, Domain]:
 def verify(path: str | os.PathLike[str]) -> list[str]:
     """Recompute every hash of a store or a domain and return what is wrong; an empty list means intact."""
     path = Path(path)
-    folders = [path] if (path / MANIFEST).is_file() else [path / name for name in open_store(path)]
+    if (path / MANIFEST).is_file():
+        return _problems(path)
+    names = _domain_names(path) or list(open_store(path))  # which says why there are none
+    return [problem for name in names for problem in _problems(path / name)]
+
+
+def _problems(folder: Path) -> list[str]:
+    try:
+        manifest = Domain.open(folder).manifest
+        changed = fingerprint(manifest) != manifest["fingerprint"]
+    except FileError as error:
+        return [str(error)]
+    except KeyError as error:
+        return [f"{folder / MANIFEST}: damaged, it lacks {error}; prepare it again"]
     problems = []
-    for folder in folders:
-        try:
-            manifest = Domain.open(folder).manifest
-        except FileError as error:
-            problems.append(str(error))
-            continue
-        for name, expected in manifest["content"].items():
-            if sha256_file(folder / name) != expected:
-                problems.append(f"{folder / name}: its bytes have changed since it was prepared")
-        if fingerprint(manifest) != manifest["fingerprint"]:
-            problems.append(f"{folder / MANIFEST}: changed since it was written (its fingerprint differs)")
-        for name in sorted(f.name for f in folder.iterdir() if f.name not in {*manifest["content"], MANIFEST}):
-            problems.append(f"{folder / name}: not part of the domain")
+    for name, expected in manifest["content"].items():
+        if not (folder / name).is_file():
+            problems.append(f"{folder / name}: missing; prepare it again")
+        elif sha256_file(folder / name) != expected:
+            problems.append(f"{folder / name}: its bytes have changed since it was prepared")
+    if changed:
+        problems.append(f"{folder / MANIFEST}: changed since it was written (its fingerprint differs)")
+    for name in sorted(f.name for f in folder.iterdir() if f.name not in {*manifest["content"], MANIFEST}):
+        problems.append(f"{folder / name}: not part of the domain")
     return problems
 
 
