@@ -38,15 +38,20 @@ def datasets(
     for dataset in DATASETS.values():
         last = _found(dataset, raw) if raw else dataset.access
         table.add_row(dataset.name, dataset.task, str(dataset.subjects), dataset.rate, dataset.channels, last)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def _found(dataset: DataSet, raw: Path) -> str:
+    from sscf.errors import DataError
+
     root = dataset.locate(raw)
     if root is None:
         return "-"
-    n = len(dataset.find(root))
     where = root.relative_to(raw.resolve()).as_posix() if root != raw.resolve() else "."
+    try:
+        n = len(dataset.find(root))
+    except DataError as error:
+        return f"{where}, not usable: {error}"
     return f"{n or 'no'} recording{'' if n == 1 else 's'} in {where}"
 
 
@@ -125,7 +130,7 @@ def _prepare_all(chosen: list[DataSet], raw: Path, out: Path, jobs: int, skip_ba
                 bar.update(task, completed=done, total=total, rate=f"{speed:.1f} rec/s" if speed else "")
 
             prepared = run(dataset, raw, out, jobs=jobs, skip_bad=skip_bad, progress=tell)
-            bar.console.print(_told(prepared), highlight=False, soft_wrap=True)
+            bar.console.print(_told(prepared), markup=False, highlight=False, soft_wrap=True)
 
 
 def _told(done: Prepared) -> str:
@@ -143,7 +148,7 @@ def _simulate(kind: str, out: Path, seed: int) -> None:
 
     from sscf.data.simulate import simulate
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     with console.status(f"simulating {kind}"):
         paths = simulate(kind, out, seed=seed)
     for path in paths:
@@ -174,7 +179,7 @@ def inspect(
         domains = open_store(store)
     wanted = get_task(task) if task else None
     all_seen = [see(domain, wanted) for domain in domains.values()]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
 
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("domain", "windows", "of", "subjects", "recs", "dropped", "left out"):

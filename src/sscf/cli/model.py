@@ -228,6 +228,7 @@ def predict(
 ) -> None:
     """Predict recordings: a CSV file each, for sleep also a hypnogram (EDF+) and a picture."""
     from rich.console import Console
+    from rich.markup import escape
 
     from sscf.model import Model
     from sscf.predict import is_hypnogram, output_names, predict_file, write_csv, write_hypnogram, write_picture
@@ -235,7 +236,7 @@ def predict(
     console = Console(highlight=False)
     loaded, reading = Model.load(model), _reading(fs, time, unit, channel)
     for file, name in zip(files, output_names(files), strict=True):
-        with console.status(f"{file}", spinner="line"):
+        with console.status(escape(str(file)), spinner="line"):
             done = predict_file(loaded, file, reading, abstain=abstain, batch_size=batch_size)
             write_csv(done, out / f"{name}.csv")
             if is_hypnogram(done):
