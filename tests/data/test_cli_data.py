@@ -13,7 +13,7 @@ import pytest
 
 from sscf.cli import main
 from sscf.data.datasets import NAMES
-from sscf.data.store import Domain, open_store
+from sscf.data.store import Domain, open_store, write_domain
 
 
 class Result(NamedTuple):
@@ -76,6 +76,18 @@ def test_datasets_lists_all_and_what_is_found(sscf: Callable[..., Result], tmp_p
     assert sscf("datasets", "--raw", tmp_path / "none").status == 2
 
 
+def test_datasets_lists_a_broken_download_among_the_others(sscf: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "motionsense").mkdir()
+    root = tmp_path / "USC-HAD" / "Subject1"
+    root.mkdir(parents=True)
+    (root / "a1t1.mat").touch()
+    found = sscf("datasets", "--raw", tmp_path)
+    assert found.status == 0
+    assert "1 recording in USC-HAD" in found.out
+    (line,) = [line for line in found.out.splitlines() if line.startswith("motionsense")]
+    assert "not usable" in line
+
+
 def test_prepare_inspect_verify(sscf: Callable[..., Result], tmp_path: Path) -> None:
     path, store, picture = recipe(tmp_path), tmp_path / "store", tmp_path / "picture.png"
     done = sscf("prepare", path, "--raw", tmp_path / "raw", "--out", store)
@@ -135,16 +147,34 @@ def test_simulate(sscf: Callable[..., Result], tmp_path: Path) -> None:
         (["prepare", "uschad", "--simulate", "har"], "give no data sets with it"),
         (["inspect", "EMPTY"], "no prepared domain in it; make one with 'sscf prepare'"),
         (["verify", "EMPTY"], "no prepared domain"),
+        (["prepare", "--simulate", "har", "--out", "FILE"], "FILE: File exists"),
+        (["inspect", "STORE", "--picture", "EMPTY/p.xyz"], "p.xyz: a picture is a .png, .svg or .pdf file"),
     ],
 )
 def test_a_users_error_is_one_line_and_status_2(
-    sscf: Callable[..., Result], tmp_path: Path, args: list[str], message: str
+    sscf: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], message: str
 ) -> None:
-    (tmp_path / "empty").mkdir()
-    result = sscf(*(str(tmp_path / "empty") if arg == "EMPTY" else arg for arg in args))
+    (tmp_path / "EMPTY").mkdir()
+    (tmp_path / "FILE").touch()
+    write_domain(tmp_path / "STORE" / "mine", np.ones((4, 1, 50)), ["a", "b"] * 2, range(4), ["a", "b"], 50)
+    monkeypatch.chdir(tmp_path)
+    result = sscf(*args)
     assert result.status == 2
     assert message in result.err
     assert len(result.err.splitlines()) == 1
+
+
+def test_names_are_printed_as_they_are(sscf: Callable[..., Result], tmp_path: Path) -> None:
+    store = tmp_path / "[red]x[/b]"
+    labels = ["[b]", r"[/i]$\no$"]
+    windows = np.random.default_rng(0).normal(size=(4, 1, 50))
+    write_domain(store / "<script>[u]", windows, labels * 2, range(4), labels, 50)
+    shown = sscf("inspect", store, "--subjects", "--picture", store / "new" / "p.svg")
+    assert shown.status == 0
+    for name in ("<script>[u]", *labels, f"picture: {store}"):
+        assert name in shown.out
+    assert (store / "new" / "p.svg").is_file()
+    assert f"{store}/s/sim-har-a" in sscf("prepare", "--simulate", "har", "--out", store / "s").out
 
 
 def test_help_does_not_import_numpy() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 
 def main() -> None:
@@ -13,5 +14,13 @@ def main() -> None:
     try:
         app()
     except SSCFError as error:
-        print(f"sscf: {error}", file=sys.stderr)
-        sys.exit(2)
+        _leave(str(error))
+    except OSError as error:  # a folder that cannot be written, a full disk
+        if error.strerror is None:
+            raise
+        _leave(f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror)
+
+
+def _leave(message: str) -> NoReturn:
+    print(f"sscf: {message}", file=sys.stderr)
+    sys.exit(2)

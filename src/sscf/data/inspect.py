@@ -63,6 +63,9 @@ def class_spectra(seen: Seen) -> tuple[NDArray[np.float64], dict[str, NDArray[np
 
 def picture(domains: Mapping[str, Domain], path: str | Path, task: Task | None = None) -> None:
     """A PNG, SVG or PDF: for each domain an example window of every class, and the mean spectrum of every class."""
+    path = Path(path)
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"{path}: a picture is a .png, .svg or .pdf file")
     matplotlib = require("matplotlib", "report")
     matplotlib.use("Agg")
     from matplotlib import colormaps
@@ -78,7 +81,13 @@ def picture(domains: Mapping[str, Domain], path: str | Path, task: Task | None =
     for (left, right), seen in zip(rows, all_seen, strict=True):
         _draw_examples(left, seen, colours)
         _draw_spectra(right, seen, colours)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
+
+
+def _plain(name: str) -> str:
+    """Text in which matplotlib sees no formula."""
+    return name.replace("$", r"\$")
 
 
 def _draw_examples(axes: Any, seen: Seen, colours: Mapping[str, Any]) -> None:
@@ -93,25 +102,25 @@ def _draw_examples(axes: Any, seen: Seen, colours: Mapping[str, Any]) -> None:
     for k, ((_, name), window) in enumerate(zip(present, examples, strict=True)):
         for c, channel in enumerate(window):
             axes.plot(seconds, channel - k * spread, color=colours[name], lw=0.8, alpha=1 - 0.25 * min(c, 2))
-    axes.set_yticks([-k * spread for k in range(len(present))], [name for _, name in present])
+    axes.set_yticks([-k * spread for k in range(len(present))], [_plain(name) for _, name in present])
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.01)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.plot([seconds[-1] * 1.005] * 2, [-spread / 4, spread / 4], color="black", lw=2, clip_on=False)
-    axes.text(seconds[-1] * 1.012, 0, f"{spread / 2:.2g} {domain.unit}", va="center", fontsize=8)
+    axes.text(seconds[-1] * 1.012, 0, f"{spread / 2:.2g} {_plain(domain.unit)}", va="center", fontsize=8)
     axes.set_xlabel("seconds")
     simulated = " (simulated)" if domain.simulated else ""
-    axes.set_title(f"{domain.name}{simulated}: one window per class, means taken off", loc="left", fontsize=10)
+    axes.set_title(f"{_plain(domain.name)}{simulated}: one window per class, means taken off", loc="left", fontsize=10)
 
 
 def _draw_spectra(axes: Any, seen: Seen, colours: Mapping[str, Any]) -> None:
     frequencies, spectra = class_spectra(seen)
     for name, power in spectra.items():
-        axes.loglog(frequencies[1:], power[1:], color=colours[name], lw=1.2, label=name)
+        axes.loglog(frequencies[1:], power[1:], color=colours[name], lw=1.2, label=_plain(name))
     top = max(power[1:].max() for power in spectra.values())
     axes.set_ylim(bottom=max(top * 1e-7, min(power[1:].min() for power in spectra.values())), top=top * 3)
     axes.set_xlabel("Hz")
-    axes.set_ylabel(f"{seen.domain.unit or 'unit'}²/Hz")
+    axes.set_ylabel(f"{_plain(seen.domain.unit) or 'unit'}²/Hz")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, ncols=1 + (len(spectra) > 8))
     axes.set_title("mean spectrum of each class", loc="left", fontsize=10)
