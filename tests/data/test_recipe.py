@@ -199,6 +199,13 @@ GOOD = base("csv", 'format = "csv"', "rate = 100") + PATTERN
         ("pattern =", 'column = "z"\npattern =', "one of pattern, table, column, file, annotations"),
         ('name = "own"', 'name = "../own"', "name = '../own'"),
         ("[labels]", "[labels", "not valid TOML"),
+        ('["x", "y"]', "[]", "channels"),
+        ('["x", "y"]', '["x", "x"]', "a channel is named twice"),
+        ('"sitting"]', '"walking"]', "a class is named twice"),
+        ("window = 2", "window = 0.001", "a window of 0.001 s has no sample at 50 Hz"),
+        ("window = 2", "window = 2, hop = 0.001", "a hop of 0.001 s has no sample at 50 Hz"),
+        ("rate = 100", 'rate = 100\ndelimiter = ""', "delimiter = ''"),
+        ("rate = 100", "rate = 100\ncolumns = [0, -5]", "columns.1 = -5"),
         ('"sitting"]', '"sitting"]\nmap = { a = "b" }', "map leads to b; the classes are walking, sitting"),
     ],
 )
@@ -221,6 +228,53 @@ def test_a_missing_column_lists_those_there_are(raw: Path, tmp_path: Path) -> No
     csv(raw / "s1_walking.csv")
     with pytest.raises(DataError, match=r"no channel 'z' .*the file has 'X', 'y'"):
         prepared(tmp_path, GOOD.replace('["x", "y"]', '["x", "z"]'))
+
+
+BY_SAMPLE = '[labels]\nclasses = ["walking", "sitting"]\ncolumn = "what"'
+
+
+@pytest.mark.parametrize(
+    ("content", "how", "message"),
+    [
+        ("t,x,y,what\n", "rate = 100", "no rows"),
+        ("t,x,y,what\n", 'time = "t"', "no rows"),
+        ("", 'time = "t"', "no rows"),
+        ("t,x,y,what\n0,1,2,walking\n1,1,2,walking\n", 'time = "zeit"', "no column 'zeit'; the file has 't', 'x'"),
+        ("t,x,y,what\n0,1,2,walking\nsoon,1,2,walking\n", 'time = "t"', "not a table of numbers"),
+        ("t,x,y,what\n0,1,2,gehöht\n", "rate = 100", "not a text table"),
+    ],
+)
+def test_a_bad_table_is_an_error_that_names_it(raw: Path, tmp_path: Path, content: str, how: str, message: str) -> None:
+    (raw / "s1.csv").write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=rf"s1\.csv: .*({message})"):
+        prepared(tmp_path, base("csv", 'format = "csv"', how, BY_SAMPLE))
+
+
+def test_a_label_file_that_is_no_text_is_an_error_that_names_it(raw: Path, tmp_path: Path) -> None:
+    csv(raw / "s1.csv")
+    (raw / "s1.lab").write_bytes("gehöht\n".encode("latin-1"))
+    text = base("csv", 'format = "csv"', "rate = 100", "[labels]", 'classes = ["walking"]', 'file = "{stem}.lab"')
+    with pytest.raises(DataError, match=r"s1\.lab: not a text"):
+        prepared(tmp_path, text + "\nevery = 2")
+
+
+def test_time_is_found_whatever_its_case_and_quotes_may_hold_the_delimiter(raw: Path, tmp_path: Path) -> None:
+    x = signals()
+    rows = [f'"walking, fast",{i / FS},{a},{b}' for i, (a, b) in enumerate(x)]
+    (raw / "s1.csv").write_text('"what, then",Time,x,y\n' + "\n".join(rows))
+    own = '[labels]\nclasses = ["walking"]\ncolumn = "what, then"\nmap = { "walking, fast" = "walking" }'
+    for how in ('time = "time"', "rate = 100"):
+        domain = prepared(tmp_path, base("csv", 'format = "csv"', how, own))
+        check(domain)
+        assert set(labels(domain)) == {"walking"}
+
+
+def test_folders_are_no_recordings_and_nobody_is_no_subject(raw: Path, tmp_path: Path) -> None:
+    csv(raw / "s1_walking.csv")
+    (raw / "s2_walking.csv").mkdir()
+    assert prepared(tmp_path, GOOD).subject_names == ("s1",)
+    with pytest.raises(DataError, match=r"s1_walking\.csv: subject = .* finds no subject"):
+        prepared(tmp_path, GOOD.replace("(s\\\\d)", "(z)?"))
 
 
 def test_links_and_label_files_cannot_leave_the_raw_folder(raw: Path, tmp_path: Path) -> None:

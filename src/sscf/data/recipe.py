@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,8 @@ class Labels(_Strict):
 
     @model_validator(mode="after")
     def _one_way(self) -> Labels:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"classes: a class is named twice in {', '.join(self.classes)}")
         given = [name for name in ("pattern", "table", "file", "annotations") if getattr(self, name)]
         if self.column and not self.table:
             given.append("column")
@@ -89,6 +91,13 @@ class Store(_Strict):
     unit: str | None = None
     band: tuple[float, float] | None = None
 
+    @model_validator(mode="after")
+    def _samples(self) -> Store:
+        for name, seconds in (("window", self.window), ("hop", self.hop)):
+            if seconds is not None and round(seconds * self.fs) < 1:
+                raise ValueError(f"a {name} of {seconds:g} s has no sample at {self.fs:g} Hz")
+        return self
+
 
 class OwnRecipe(_Strict):
     """A user's recipe, validated. See the module's text for an example."""
@@ -103,10 +112,10 @@ class OwnRecipe(_Strict):
     time: str | None = None
     max_gap: float = Field(1.0, gt=0)
     unit: str = ""
-    delimiter: str = ","
+    delimiter: str = Field(",", min_length=1, max_length=1)
     variable: str | None = None
     layout: Literal["time-by-channel", "channel-by-time"] = "time-by-channel"
-    columns: tuple[int, ...] | None = None
+    columns: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     store: Store
     labels: Labels
     licence: str = "your own"
@@ -123,6 +132,15 @@ class OwnRecipe(_Strict):
         path = PurePosixPath(value)
         if path.is_absolute() or ".." in path.parts:
             raise ValueError("must be a path below the raw folder")
+        return value
+
+    @field_validator("channels")
+    @classmethod
+    def _some(cls, value: dict[str, tuple[str, ...]] | tuple[str, ...]) -> dict[str, tuple[str, ...]] | tuple[str, ...]:
+        if not value:
+            raise ValueError("at least one channel is needed")
+        if len(set(value)) != len(value):
+            raise ValueError("a channel is named twice")
         return value
 
     @model_validator(mode="after")
@@ -211,12 +229,14 @@ def load_recipe(path: str | os.PathLike[str]) -> OwnData:
 
 def _find(own: OwnRecipe, root: Path) -> list[Source]:
     sources = []
-    for path in sorted(root.glob(own.files)):
+    for path in sorted(path for path in root.glob(own.files) if not path.is_dir()):
         relative = path.relative_to(root).as_posix()
         readers.inside(root, relative)  # a link that leads out of the raw folder stops everything
         match = re.search(own.subject, relative)
         if match is None:
             raise DataError(f"{path}: subject = {own.subject!r} does not match {relative!r}")
+        if match[1] is None:
+            raise DataError(f"{path}: subject = {own.subject!r} finds no subject in {relative!r}")
         files = [relative]
         if own.format == "wfdb":
             files += [p.relative_to(root).as_posix() for p in sorted(path.parent.glob(f"{path.stem}.*")) if p != path]
@@ -269,8 +289,7 @@ def _array(own: OwnRecipe, path: Path) -> NDArray[Any]:
 
 def _spelling(own: OwnRecipe, channel: Channel, path: Path) -> str:
     """The name by which a csv file has a channel."""
-    with open(path, encoding="utf-8-sig") as stream:
-        header = [name.strip().strip('"') for name in stream.readline().split(own.delimiter)]
+    header = readers.table_columns(path, own.delimiter)
     (index, minus) = readers.choose_channels(header, [channel], path)[0]
     if minus is not None:
         raise DataError(f"{path}: channel {channel.name!r}: derivations are for edf and wfdb")
@@ -312,7 +331,12 @@ def _track(own: OwnRecipe, root: Path, source: Source, path: Path, fs: float) ->
     if labels.annotations:
         return _from_annotations(own, path)
     rows = readers.read_table(path, delimiter=own.delimiter)
-    times = [float(row[own.time]) for row in rows] if own.time else [i / fs for i in range(len(rows))]
+    if not rows:
+        raise DataError(f"{path}: no rows")
+    if own.time:
+        times = readers.read_csv(path, [own.time], delimiter=own.delimiter)[0].tolist()
+    else:
+        times = [i / fs for i in range(len(rows))]
     step = (times[-1] - times[0]) / max(1, len(times) - 1)
     return _runs(own, [t - times[0] for t in times] + [times[-1] - times[0] + step], _column(own, rows, path), path)
 
@@ -348,7 +372,11 @@ def _from_table(own: OwnRecipe, root: Path, source: Source, path: Path) -> str |
 
 def _from_file(own: OwnRecipe, file: Path) -> Track:
     if own.labels.every:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}: not a text file ({error})") from error
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         return PerWindow(
             [_translate(own, line, f"{file}: line {i}") for i, line in enumerate(lines, 1)], own.labels.every
         )

@@ -259,7 +259,9 @@ def _csv_chunks(path: Path, columns: list[int]) -> Iterator[NDArray[np.float64]]
             try:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", message=".*input contained no data.*")
-                    rows = np.loadtxt(stream, delimiter=",", usecols=columns, ndmin=2, max_rows=_CSV_ROWS)
+                    rows = np.loadtxt(
+                        stream, delimiter=",", usecols=columns, ndmin=2, max_rows=_CSV_ROWS, quotechar='"'
+                    )
             except (ValueError, UnicodeDecodeError) as error:
                 raise DataError(f"{path}: after line {line}: not a table of numbers ({error})") from error
             if not len(rows):

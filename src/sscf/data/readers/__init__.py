@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sscf.data.readers.common import Annotation, Signals, check_signal, choose_channels, inside, unit_factor
 from sscf.data.readers.edf import edf_annotations, edf_labels, read_edf
-from sscf.data.readers.tables import read_csv, read_mat, read_table, read_xlsx, safe_xml
+from sscf.data.readers.tables import read_csv, read_mat, read_table, read_xlsx, safe_xml, table_columns
 from sscf.data.readers.wfdb import Marks, read_wfdb, wfdb_annotations, wfdb_comments
 from sscf.data.recording import Channel
 from sscf.errors import DataError
@@ -30,6 +30,7 @@ __all__ = [
     "read_wfdb",
     "read_xlsx",
     "safe_xml",
+    "table_columns",
     "unit_factor",
     "wfdb_annotations",
     "wfdb_comments",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,27 @@ def read_csv(
                 if isinstance(column, str) and plain(column) not in known:
                     raise DataError(f"{path}: no column {column!r}; the file has {', '.join(map(repr, names))}")
                 use.append(known.index(plain(column)) if isinstance(column, str) else column)
-            return np.loadtxt(stream, delimiter=delimiter, usecols=use, ndmin=2).T
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*input contained no data.*")
+                rows = np.loadtxt(stream, delimiter=delimiter, usecols=use, ndmin=2, quotechar='"')
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (ValueError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: not a table of numbers ({error})") from error
+    if not len(rows):
+        raise DataError(f"{path}: no rows")
+    return rows.T
+
+
+def table_columns(path: str | Path, delimiter: str = ",") -> list[str]:
+    """The names in the first line of a text table."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            return [name.strip() for name in next(csv.reader(stream, delimiter=delimiter), [])]
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a text table ({error})") from error
 
 
 def read_table(path: str | Path, *, delimiter: str = ",", columns: Sequence[str] | None = None) -> list[dict[str, str]]:
