@@ -281,6 +281,15 @@ def test_names_are_escaped(fab: Any, tmp_path: Path) -> None:
     assert f"{NASTY[0]} mean" in grid_rows[0]
 
 
+def test_latex_needs_no_other_package_and_takes_no_label_for_an_option(fab: Any, tmp_path: Path) -> None:
+    records = fab.har_records(methods=["erm", "sscf", "[mine]", "*mine"], seeds=2)
+    (panel,) = panels_of(fab, tmp_path, records)
+    for table in make_tables([panel], True):
+        text = to_latex(table)
+        assert set(re.findall(r"[^\x00-\x7f]", text)) <= set("“”"), table.id  # the others are unknown to LaTeX
+        assert not re.search(r"\\\\\s*[\[*]", text), table.id
+
+
 def test_csv_holds_the_numbers(fab: Any, tmp_path: Path) -> None:
     records = fab.har_records(methods=["erm"], seeds=2)
     (panel,) = panels_of(fab, tmp_path, records)

@@ -483,7 +483,8 @@ def to_latex(table: Table) -> str:
 
     def row(label: str, entries: Sequence[Entry], wrap: str = "") -> str:
         cells = [rf"\textbf{{{latex(e.text)}}}" if e.best else f"{wrap}{latex(e.text)}" for e in entries]
-        return " & ".join([f"{wrap}{label}", *cells]) + r" \\"
+        guard = "{}" if label[:1] in ("[", "*") else ""  # after a row's end these two would be taken for an option
+        return " & ".join([f"{wrap}{guard}{label}", *cells]) + r" \\"
 
     width = len(table.columns) + 1
     out = ["% needs \\usepackage{booktabs}", r"\begin{table}", r"\centering", r"\small"]
