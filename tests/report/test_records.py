@@ -109,3 +109,10 @@ def test_one_target_with_several_sources_gets_several_columns(fab: Any, tmp_path
     many = [fab.make_record(fab.make_spec("har", "A", ["A", "B", "C"], "erm", 0), fab.CLASSES)]
     (panel,) = make_panels(load_runs(fab.write_runs(tmp_path, few + many)))
     assert panel.columns == ("A ← B", "A ← B, C")
+
+
+def test_k_is_the_number_of_strata_a_run_ended_with(fab: Any, tmp_path: Path) -> None:
+    records = [r for r in fab.har_records(["domain-anchor", "sscf"], seeds=1, ks=[4]) if r["spec"]["target"] == "WISDM"]
+    records[0]["chosen"] = {"k": 1}  # one anchor for each of three domains
+    runs = load_runs(fab.write_runs(tmp_path, records))
+    assert {record.spec.method: record.k for record in runs.records} == {"domain-anchor": 3, "sscf": 4}

@@ -119,10 +119,9 @@ class Record(_Model):
         """Number of strata the run ended with; None without calibration."""
         if self.spec.strata == "none":
             return None
-        for settings in (self.chosen, self.spec.sscf or {}):
-            if isinstance(settings.get("k"), int):
-                return settings["k"]
-        return len(self.strata.counts) if self.strata else None
+        if self.strata is not None:
+            return len(self.strata.counts)
+        return next((s["k"] for s in (self.chosen, self.spec.sscf or {}) if isinstance(s.get("k"), int)), None)
 
 
 @dataclass(frozen=True)
