@@ -86,6 +86,17 @@ def test_curves_show_the_scores(fab: Any, tmp_path: Path) -> None:
     assert {"2", "4", "8", "number of strata K", "A", "B", "average"} <= set(texts(svg))
 
 
+def test_ranks_stand_beside_the_lines_of_their_methods() -> None:
+    payload = {"labels": ("a", "b", "c", "d"), "ranks": (1.0, 2.0, 3.0, 4.0), "critical": 2.0}
+    shown = texts(draw(Figure("x", "ranking", {}, "", payload), Path()) or "")
+    assert [text.split() for text in shown if len(text.split()) == 2] == [
+        ["a", "1.00"],
+        ["b", "2.00"],
+        ["3.00", "c"],
+        ["4.00", "d"],
+    ]
+
+
 def test_arrays_that_are_absent_or_foreign_leave_figures_out(fab: Any, tmp_path: Path) -> None:
     records = fab.har_records(methods=["sscf"], seeds=1, ks=[4], domains=["A", "B"])
     folder = fab.write_runs(tmp_path, records)

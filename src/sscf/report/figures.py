@@ -353,7 +353,7 @@ def _ranking(payload: dict[str, Any], _: Callable) -> Any:
         axes.plot([ranks[index], ranks[index], edge], [0, y, y], color=INK, linewidth=0.8)
         text = (
             f"{_short(labels[index], 30)}  {ranks[index]:.2f}"
-            if left
+            if leftward
             else f"{ranks[index]:.2f}  {_short(labels[index], 30)}"
         )
         axes.text(
