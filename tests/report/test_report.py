@@ -86,6 +86,16 @@ def test_what_an_earlier_report_left_is_gone(fab: Any, small: Path, tmp_path: Pa
     assert list(tmp_path.glob("tables/*"))
 
 
+@pytest.mark.parametrize("text", ["[]", '{"files": ["mine.txt"]}', "no JSON"])
+def test_a_foreign_report_json_is_not_overwritten(small: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(FileError, match=r"report\.json: .*choose another folder"):
+        write_report(small, tmp_path, figures=0)
+    assert (tmp_path / "report.json").read_text() == text
+    assert (tmp_path / "mine.txt").exists()
+
+
 def test_page_is_alone_and_says_what_failed(small: Path, tmp_path: Path) -> None:
     text = write_report(small, tmp_path, figures=30).read_text()
     page = Tags(text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
+MANIFEST = "report.json"
 FIGURES = 120  # drawn unless asked for more: some fifteen seconds on one core
 
 
@@ -37,7 +38,7 @@ def write_report(
     figures : most figures drawn; those of whole tables come first, then single runs of the reference method
     console : where progress is shown; None shows none
     """
-    from sscf.files import read_json, write_json, write_text
+    from sscf.files import write_json, write_text
     from sscf.report.figures import draw_all, panel_figures, run_figures
     from sscf.report.html import render_page, run_columns, run_rows
     from sscf.report.panels import make_panels
@@ -46,6 +47,7 @@ def write_report(
     from sscf.report.tables import make_tables, to_csv, to_latex, to_markdown
 
     folder = Path(out)
+    earlier = _files_of_earlier(folder)
     loaded = load_runs(Path(runs))
     panels = make_panels(loaded)
     tables = make_tables(panels, paper)
@@ -85,16 +87,29 @@ def write_report(
         experiment=experiment,
     )
     # What an earlier report left here and this one does not have would be taken for a part of it.
-    manifest = folder / "report.json"
-    earlier = read_json(manifest).get("files", {}) if manifest.exists() else {}
-    for name in earlier.keys() - texts.keys():
+    for name in earlier - texts.keys():
         stale = folder / name
         if stale.resolve().is_relative_to(folder.resolve()):
             stale.unlink(missing_ok=True)
     for name, text in texts.items():
         write_text(folder / name, text)
-    write_json(manifest, {"files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}})
+    write_json(
+        folder / MANIFEST, {"files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}}
+    )
     return folder / "index.html"
+
+
+def _files_of_earlier(folder: Path) -> set[str]:
+    """What an earlier report wrote to this folder; a file of that name that is not ours is an error."""
+    from sscf.errors import FileError
+    from sscf.files import read_json
+
+    path = folder / MANIFEST
+    try:
+        files = read_json(path)["files"] if path.exists() else {}
+        return set(files.keys())
+    except (FileError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{path}: not that of a report, or damaged; choose another folder, or remove it") from error
 
 
 def to_toml(values: dict[str, Any]) -> str:
