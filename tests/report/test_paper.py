@@ -175,6 +175,7 @@ def test_matching_of_tasks_and_domains() -> None:
     assert same_domain("mit_bih", "MIT-BIH")
     assert same_domain("sleepedfx", "Sleep-EDFx")
     assert not same_domain("mros1", "MROS2")
+    assert not same_domain("a & b_c%", "ABC")
     order = domain_order("har")
     assert sorted(["zzz", "wisdm", "ucihar"], key=order) == ["ucihar", "wisdm", "zzz"]
     (found,) = reported("har3", "methods", "macro_f1", {"a": "ucihar", "b": "elsewhere"})

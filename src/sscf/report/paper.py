@@ -27,7 +27,7 @@ def same_domain(ours: str, theirs: str) -> bool:
 
 
 def _bare(name: str) -> str:
-    bare = re.sub(r"[^a-z0-9]", "", name.lower())
+    bare = re.sub(r"[\s_-]", "", name.lower())
     return {"mitbihadb": "mitbih", "mitdb": "mitbih", "sleepedf": "sleepedfx", "chapmanshaoxing": "chapman"}.get(
         bare, bare
     )
