@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,18 @@ def test_arrays_that_are_absent_or_foreign_leave_figures_out(fab: Any, tmp_path:
 
 
 def test_names_are_text_in_svg(fab: Any, tmp_path: Path) -> None:
-    names = ["<script>x</script>", "a & b_c%", "$\\frac{1}{2}$"]
+    names = ["<script>x</script>", "a & b_c%", "$\\frac{1}{2}$", "_hidden", "中文"]
     records = fab.har_records(["erm", "sscf"], seeds=1, ks=[4], domains=names, classes=("<b>", "$q$"))
     folder = fab.write_runs(tmp_path, records, arrays=lambda r: r["spec"]["target"] == names[0])
     for kind, figure in first_of_each_kind(figures_of(folder)).items():
-        svg = draw(figure, folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            svg = draw(figure, folder)
         assert svg is not None
         assert "<script" not in svg
         shown = texts(svg)  # parses, so the markup is whole
         if kind == "scores":
-            assert set(names) <= set(shown)
+            assert set(names) <= {text.strip() for text in shown}
 
 
 def test_colours_come_with_another_sign() -> None:

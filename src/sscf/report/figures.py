@@ -7,6 +7,7 @@ there are many. Colours come from Okabe and Ito; what a colour says, a marker, a
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -220,7 +221,9 @@ def draw(figure: Figure, runs: Path) -> str | None:
         if drawn is None:
             return None
         stream = io.StringIO()
-        drawn.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Title": figure.alt})
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's fonts count
+            drawn.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Title": figure.alt})
     return stream.getvalue()
 
 
@@ -263,6 +266,7 @@ def _look(index: int) -> dict[str, Any]:
 
 def _short(name: str, length: int = 26) -> str:
     name = plain(name)
+    name = f" {name}" if name.startswith("_") else name  # matplotlib would leave it out of a legend
     return name if len(name) <= length else name[: length - 1] + "…"
 
 
