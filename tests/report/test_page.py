@@ -108,6 +108,15 @@ def test_nothing_overflows(page: Any, width: int, scheme: str) -> None:
     assert wide == []
 
 
+def test_a_long_name_stays_in_its_column(browser: Any, fab: Any, tmp_path: Path) -> None:
+    runs = fab.write_runs(tmp_path / "runs", fab.har_records(["erm", "sscf"], seeds=1, domains=["x" * 90, "B", "C"]))
+    opened = browser.new_page(viewport={"width": 1280, "height": 900})
+    opened.goto(write_report(runs, tmp_path / "out", figures=0).as_uri())
+    heads = opened.locator("#tables .item:not([hidden]) thead th.number")
+    assert heads.evaluate_all("all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)") == []
+    opened.close()
+
+
 TEXTS = ("h2", "nav a", ".quiet", ".notice", ".best", ".gap", ".spread", ".reported td", ".verdict", "figcaption")
 CONTRAST = """(selector) => {
     const rgb = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);
