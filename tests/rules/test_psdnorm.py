@@ -118,6 +118,15 @@ def test_running_state_is_saved_and_frozen_in_evaluation(make_model, make_batch)
     assert torch.equal(other(batch.x), expected)
 
 
+def test_double_precision_is_kept() -> None:
+    layer = SpectralNorm(3, 5, momentum=0.1, eps=1e-5)
+    layer(torch.randn(4, 3, 40))
+    x = torch.randn(4, 3, 40, dtype=torch.float64)
+    exact = layer.eval().double()(x)
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(exact.float(), layer.float()(x.float()), atol=1e-5, rtol=1e-4)
+
+
 def test_instance_norm_is_instance_norm(make_model, make_batch) -> None:
     model, batch = make_model().eval(), make_batch((4, 4))
     rule = build_rule("instance-norm", {"affine": True}, n_domains=2, n_classes=3, feature_dim=8)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sscf.core.welch import welch_power
+from sscf.core.welch import welch_power, working
 from sscf.nn.base import Backbone, insert
 from sscf.rules import base
 from sscf.rules.base import param
@@ -49,7 +49,8 @@ class SpectralNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            centred = x.float() - x.float().mean(-1, keepdim=True)
+            centred = working(x)
+            centred = centred - centred.mean(-1, keepdim=True)
             hop = self.size - self.size // 2
             power = welch_power(centred, self.size, hop, window="rectangular") + self.eps
             if self.training:
