@@ -390,6 +390,19 @@ def test_deepcopy_is_independent() -> None:
     assert not torch.allclose(twin(x), before)
 
 
+@pytest.mark.parametrize("gradient", ["mask", "full"])
+def test_trains_after_evaluation_in_inference_mode(gradient) -> None:
+    x = torch.randn(8, 2, 30, generator=torch.Generator().manual_seed(0))
+    anchors = Anchors.fit(welch_power(x, 8, 4, center=True), k=2, frame=8, hop=4)
+    fresh, used = (SpectralCalibration(anchors, gradient=gradient) for _ in range(2))
+    with torch.inference_mode():
+        used(x)
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    for calibration, leaf in zip((fresh, used), leaves, strict=True):
+        calibration(leaf).square().sum().backward()
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad, atol=0, rtol=0)
+
+
 def test_moving_to_another_dtype_loses_nothing() -> None:
     anchors, x = fitted(dtype=torch.float32), noise(5, 4, 50)
     expected = reference(x.numpy(), anchors)

@@ -226,18 +226,22 @@ class SpectralCalibration(nn.Module):
         kind = (x.shape[-1], x.dtype, x.device, self.strength)
         if kind == self._kind:
             return self._target, self._numerator, self._basis, self._spread
-        power = self.power.to(x)
+        if torch.compiler.is_compiling():  # a tensor made while tracing must not outlive the trace
+            return self._derived(x)
+        with torch.inference_mode(False):  # made in evaluation, they may be needed in training
+            self._target, self._numerator, self._basis, self._spread = made = self._derived(x)
+        self._kind = kind
+        return made
+
+    def _derived(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        power = self.power.to(x.device, x.dtype)
         exponent = 0.25 if self.reading == "equations" else 0.5
-        made = (
+        return (
             matching_target(power, self.reading).flatten(1),
             power.pow(exponent * self.strength),
             fourier_basis(self.frame, self.window, x.dtype, x.device),
             interpolation_matrix(self.frame, x.shape[-1], x.dtype, x.device),
         )
-        if not torch.compiler.is_compiling():  # a tensor made while tracing must not outlive the trace
-            self._target, self._numerator, self._basis, self._spread = made
-            self._kind = kind
-        return made
 
     def _choose(self, power: Tensor, target: Tensor) -> Tensor:
         if self._assigned is not None:
