@@ -33,6 +33,8 @@ from sscf.files import write_bytes
 from sscf.model import Model
 from sscf.nn import Backbone, find, tap_output
 from sscf.nn.base import Tapped
+from sscf.rules.base import input_channels
+from sscf.rules.psdnorm import SpectralNorm, monge_filter
 
 OPSET = 20  # the first with Gelu
 DENSE = 128  # maps up to this length are filtered by one product with the whole Fourier matrix
@@ -165,22 +167,54 @@ class MatrixCalibration(nn.Module):
         return y + mean if self.restore_mean else y
 
 
+class MatrixNorm(nn.Module):
+    """The layer of PSDNorm in real products: a filter of a few taps for every map, as weighed copies of it, shifted."""
+
+    kernel: Tensor
+    target: Tensor
+    synthesis: Tensor
+
+    def __init__(self, norm: SpectralNorm) -> None:
+        super().__init__()
+        self.size, self.eps = norm.size, norm.eps
+        bins = norm.size // 2 + 1
+        angle = _angle(torch.arange(norm.size)[:, None] * torch.arange(bins), norm.size)
+        kernel = torch.cat([angle.cos(), -angle.sin()], dim=1) / math.sqrt(norm.size)
+        synthesis = monge_filter(torch.ones(bins, bins), torch.eye(bins), norm.size)  # of each bin alone
+        self.register_buffer("kernel", kernel.T[:, None].float().contiguous(), persistent=False)
+        self.register_buffer("target", norm.target.sqrt(), persistent=False)
+        self.register_buffer("synthesis", synthesis.flip(-1).contiguous(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x - x.mean(dim=-1, keepdim=True)
+        length, bins = x.shape[-1], self.size // 2 + 1
+        frames = F.conv1d(x.flatten(0, 1).unsqueeze(1), self.kernel, stride=self.size - self.size // 2)
+        energy = frames.square().mean(dim=-1)
+        power = (energy[:, :bins] + energy[:, bins:]).unflatten(0, (-1, x.shape[1]))
+        taps = (self.target * (power + self.eps).pow(-0.5)) @ self.synthesis
+        padded = F.pad(x, ((self.size - 1) // 2, self.size // 2))
+        parts = [padded[..., i : i + length] * taps[..., i : i + 1] for i in range(self.size)]
+        return torch.stack(parts).sum(dim=0)
+
+
 class Exportable(nn.Module):
     """Windows (B, C, T), or sequences (B, S, C, T), already normalised -> probabilities, and strata if there are any.
 
     probabilities : (B, classes) or (B, S, classes).    stratum : (B,) or (B, S) int64.
     """
 
-    def __init__(self, network: Backbone, tap: str, length: int) -> None:
+    def __init__(self, network: Backbone, tap: str, length: int, channels: int | None = None) -> None:
         super().__init__()
         self.network = copy.deepcopy(network).cpu().float().eval().requires_grad_(False)
-        shape = (1, *(1,) * network.sequence, network.in_channels or 1, length)
+        shape = (1, *(1,) * network.sequence, channels or input_channels(network), length)
         with torch.no_grad():
             samples = tap_output(self.network, tap, torch.zeros(shape)).shape[-1]
         self.calibration: MatrixCalibration | None = None
         for module in list(find(self.network, Tapped)):
             if isinstance(module.after, SpectralCalibration):
                 self.calibration = module.after = MatrixCalibration(module.after, samples)
+            elif isinstance(module.after, SpectralNorm):
+                module.after = MatrixNorm(module.after)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         probabilities = self.network(x).softmax(dim=-1)
@@ -208,7 +242,7 @@ class Agreement:
 def exportable(model: Model) -> tuple[Exportable, Tensor]:
     """The module that is exported and an example of its input, (2, C, T) or (2, S, C, T)."""
     fitted = model.fitted
-    module = Exportable(fitted.model, fitted.tap, fitted.length)
+    module = Exportable(fitted.model, fitted.tap, fitted.length, len(fitted.channels))
     shape = (len(fitted.channels), fitted.length)
     return module, torch.randn(2, *((fitted.sequence,) if fitted.model.sequence else ()), *shape)
 
@@ -328,31 +362,39 @@ def compare(model: Model, run: Any, windows: int, seed: int = 0, batch: int = 32
             part = part[: len(part) - len(part) % step]
             given = part.reshape(-1, step, *part.shape[1:]) if fitted.model.sequence else part
             found = run(given)
-            with torch.inference_mode():
-                tensor = torch.from_numpy(given)
-                wanted = network(tensor).softmax(dim=-1).flatten(0, -2).numpy()
+            taken = torch.from_numpy(np.asarray(found[1]).ravel()) if calibrated else None
+            wanted, others = _expected(network, torch.from_numpy(given), taken)
             got = np.asarray(found[0]).reshape(wanted.shape)
             difference = np.abs(got - wanted).max() if np.isfinite(got).all() else np.inf
             error = max(error, float(difference))
-            # Two classes (or strata) as good as equal are a tie that rounding may break either way.
+            # Two classes as good as equal are a tie that rounding may break either way.
             top = np.sort(wanted, axis=1)
             clear = top[:, -1] - top[:, -2] > TOLERANCE
             classes += int(((got.argmax(axis=1) != wanted.argmax(axis=1)) & clear).sum())
-            if calibrated:
-                strata += _other_strata(network, fitted.tap, tensor, np.asarray(found[1]).ravel())
+            strata += others
             done += len(part)
     return Agreement(done, error, classes, strata)
 
 
 @torch.inference_mode()
-def _other_strata(network: Backbone, tap: str, x: Tensor, strata: np.ndarray) -> int:
+def _expected(network: Backbone, x: Tensor, strata: Tensor | None) -> tuple[np.ndarray, int]:
+    """Probabilities (m, classes) of the model in the strata the exported model took, and how many of these are wrong.
+
+    Two anchors as near as each other are a tie that rounding may break either way: the windows of a huge signal are
+    about as far from all of them.
+    """
+    if strata is None:
+        return network(x).softmax(dim=-1).flatten(0, -2).numpy(), 0
     calibration = find(network, SpectralCalibration)[0]
-    distances = calibration.distances(tap_output(network, tap, x)).double()
-    ordered = distances.sort(dim=1).values
-    clear = torch.ones(len(distances), dtype=torch.bool)
-    if distances.shape[1] > 1:
-        clear = ordered[:, 1] - ordered[:, 0] > 1e-5 * ordered[:, 1]
-    return int(((distances.argmin(dim=1) != torch.from_numpy(strata)) & clear).sum())
+    seen: list[Tensor] = []
+    hook = calibration.register_forward_pre_hook(lambda c, args: seen.append(c.distances(args[0]).double()))
+    try:
+        with calibration.assigned(strata):
+            probabilities = network(x).softmax(dim=-1).flatten(0, -2).numpy()
+    finally:
+        hook.remove()
+    taken = seen[0].gather(1, strata[:, None]).squeeze(1)
+    return probabilities, int((taken - seen[0].min(dim=1).values > 1e-5 * taken).sum())
 
 
 def extreme_windows(channels: int, length: int, n: int, seed: int = 0) -> Iterator[np.ndarray]:

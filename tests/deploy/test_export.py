@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from sscf import SSCFClassifier
 from sscf.core import Anchors, SpectralCalibration, welch_power
 from sscf.core.calibration import amplitude_filter, interpolation_matrix
 from sscf.data.arrays import ArrayDomain
@@ -24,6 +27,7 @@ from sscf.export import (
     ExportFailed,
     MatrixCalibration,
     MatrixFilter,
+    MatrixNorm,
     compare,
     export_onnx,
     export_torch,
@@ -31,8 +35,9 @@ from sscf.export import (
     onnx_runner,
 )
 from sscf.model import Model, fit_model
-from sscf.nn import build, insert
+from sscf.nn import build, find, insert, tap_output
 from sscf.rules.methods import get_method
+from sscf.rules.psdnorm import SpectralNorm
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -107,6 +112,50 @@ def test_onnx_agrees_with_torch_on_a_thousand_windows(backbone: str, tmp_path: P
         assert p.shape == (*x.shape[: 2 if model.fitted.model.sequence else 1], 3)
         assert stratum.shape == p.shape[:-1]
         torch.testing.assert_close(torch.from_numpy(p), module(x)[0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("method", ["psdnorm", "sscf+psdnorm", "sscf+instance-norm"])
+def test_layers_that_rules_insert_are_exported(method: str, tmp_path: Path) -> None:
+    model = fitted("cnn_bilstm", method, width=8, hidden=8)
+    assert export_onnx(model, tmp_path / "m.onnx").good
+    assert {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}.isdisjoint({"DFT", "STFT"})
+
+
+@pytest.mark.parametrize("size", [2, 5, 8])
+def test_real_products_norm_like_the_layer(size: int) -> None:
+    x = torch.randn(6, 3, 40, generator=torch.Generator().manual_seed(0)).cumsum(-1)
+    layer = SpectralNorm(3, size, momentum=0.1, eps=1e-5)
+    layer(x)
+    torch.testing.assert_close(MatrixNorm(layer.eval())(x), layer(x), atol=1e-4, rtol=1e-4)
+
+
+def test_anchors_equally_far_are_no_difference() -> None:
+    """A huge window is about as far from every anchor: which is nearest is then a matter of rounding."""
+    model = fitted("cnn_bilstm", "sscf:algorithm", width=8, hidden=8)
+    network = copy.deepcopy(model.fitted.model)
+
+    def other_way(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        calibration = find(network, SpectralCalibration)[0]
+        distances = calibration.distances(tap_output(network, "stage1", torch.from_numpy(x))).double()
+        tie = (distances[:, 0] - distances[:, 1]).abs() < 1e-6 * distances[:, 0]
+        strata = torch.where(tie, 1 - distances.argmin(1), distances.argmin(1))
+        seen.append(int(tie.sum()))
+        with torch.inference_mode(), calibration.assigned(strata):
+            return network(torch.from_numpy(x)).softmax(-1).numpy(), strata.numpy()
+
+    seen: list[int] = []
+    found = compare(model, other_way, windows=60)
+    assert sum(seen) > 0
+    assert found.good
+
+
+def test_a_network_of_ones_own_is_exported(tmp_path: Path) -> None:
+    first = (nn.Conv1d(3, 8, 5, padding=2), nn.BatchNorm1d(8), nn.ReLU())
+    layers = (*first, nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(8, 2))
+    x = np.random.default_rng(0).normal(size=(40, 3, 64)).cumsum(axis=2)
+    own = SSCFClassifier(k=2, epochs=1, backbone=nn.Sequential(*layers), tap="2", random_state=0)
+    own.fit(x, np.arange(40) % 2)
+    assert export_torch(own.model_, tmp_path / "own.pt2", windows=12).good
 
 
 @pytest.fixture(scope="module")
