@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +60,8 @@ class Reading:
 
     def open(self, path: str | os.PathLike[str], recipe: Recipe) -> FileDomain:
         """The windows of a file under a recipe."""
+        if self.fs is not None and not 0 < self.fs < math.inf:
+            raise ConfigError(f"the rate must be a positive number of Hz, got {self.fs:g}")
         recipe = respell(recipe, self.spellings or {})
         return FileDomain(open_signals(Path(path), recipe, fs=self.fs, time=self.time, unit=self.unit), recipe)
 
@@ -100,11 +103,17 @@ def predict_file(
     )
 
 
-def output_names(files: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """A name for the results of each file: its own without the suffix; two alike are an error."""
+def output_names(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> list[str]:
+    """A name for the results of each file in the folder `out`: its own without the suffix.
+
+    Two alike are an error, and so is a recording that its own results would overwrite.
+    """
     names = [Path(file).stem for file in files]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"two files are called '{twice[0]}': their results would overwrite each other")
+    for file, name in zip(files, names, strict=True):
+        if (Path(out) / f"{name}.csv").resolve() == Path(file).resolve():
+            raise ConfigError(f"{file}: its predictions would overwrite it: choose another folder with --out")
     return names
 
 

@@ -156,6 +156,9 @@ def test_the_command_writes_all_for_sleep(sleep_file: Path, night: Path, tmp_pat
         (["predict", "MODEL", "NPY", "NPY", "--fs", "50"], "two files are called 'walk'"),
         (["predict", "MODEL", "NPY", "--fs", "50", "--channel", "acc_x"], "expected NAME=VALUE"),
         (["predict", "NPY", "NPY"], "not a model file"),
+        (["predict", "MODEL", "NPY", "--fs", "-50"], "the rate must be a positive number of Hz, got -50"),
+        (["predict", "MODEL", "NPY", "--fs", "inf"], "the rate must be a positive number of Hz, got inf"),
+        (["predict", "MODEL", "NPY", "--fs", "50", "--out", "NPY"], "walk.npy: File exists"),
         (["info", "NPY"], "not a model file"),
         (["export", "MODEL"], "give --onnx FILE or --torch FILE"),
     ],
@@ -176,6 +179,21 @@ def test_errors_are_one_line_and_status_2(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_recording_is_never_overwritten(
+    har_file: Path, har_npy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = tmp_path / "walk.csv"
+    np.savetxt(recording, np.load(har_npy).T, delimiter=",", header="acc_x,acc_y,acc_z", comments="")
+    before = recording.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    for out in (".", str(tmp_path)):
+        with pytest.raises(ConfigError, match=r"walk\.csv: its predictions would overwrite it"):
+            CliRunner().invoke(
+                app, ["predict", str(har_file), "walk.csv", "--fs", "50", "-o", out], catch_exceptions=False
+            )
+    assert recording.read_bytes() == before
 
 
 def test_info_is_a_card(har_file: Path) -> None:

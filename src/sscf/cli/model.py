@@ -235,7 +235,7 @@ def predict(
 
     console = Console(highlight=False)
     loaded, reading = Model.load(model), _reading(fs, time, unit, channel)
-    for file, name in zip(files, output_names(files), strict=True):
+    for file, name in zip(files, output_names(files, out), strict=True):
         with console.status(escape(str(file)), spinner="line"):
             done = predict_file(loaded, file, reading, abstain=abstain, batch_size=batch_size)
             write_csv(done, out / f"{name}.csv")
