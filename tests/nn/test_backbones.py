@@ -241,3 +241,19 @@ def test_build_names_what_there_is():
         build("resnet", in_channels=1, length=100, n_classes=2)
     with pytest.raises(ConfigError, match="'cnn_bilstm' has no option 'depth'; it has: width, hidden, stride, dropout"):
         build("cnn_bilstm", in_channels=1, length=100, n_classes=2, depth=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("cnn_bilstm", {"width": "wide"}, r"width = 'wide': must be an integer of at least 1"),
+        ("cnn_bilstm", {"hidden": 0}, r"hidden = 0: must be an integer of at least 1"),
+        ("cnn_bilstm", {"stride": -1}, r"stride = -1: must be an integer of at least 1"),
+        ("cnn_bilstm", {"dropout": 1.5}, r"dropout = 1.5: must be a number from 0 to below 1"),
+        ("cnn_transformer", {"max_sequence": 0}, r"max_sequence = 0: must be an integer of at least 1"),
+        ("cnn_transformer", {"heads": 7}, r"cannot be built: embed_dim must be divisible by num_heads"),
+    ],
+)
+def test_build_refuses_options_that_cannot_be(name: str, option: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"backbone '{name}'.*{message}"):
+        build(name, in_channels=1, length=3000, n_classes=2, **option)
