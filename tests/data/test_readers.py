@@ -200,6 +200,25 @@ def test_wfdb_defects(tmp_path: Path) -> None:
         read_wfdb(tmp_path / "none", [Channel("MLII")])
 
 
+@pytest.mark.parametrize("rate", ["fast", "0", "-360", "nan"])
+def test_a_wfdb_rate_that_cannot_be_is_not_guessed(tmp_path: Path, rate: str) -> None:
+    record = write_wfdb(tmp_path)
+    header = (tmp_path / "r1.hea").read_text()
+    assert " 360 " in header
+    (tmp_path / "r1.hea").write_text(header.replace(" 360 ", f" {rate} "))
+    with pytest.raises(DataError, match=rf"r1\.hea: a rate of '{rate}' Hz cannot be"):
+        read_wfdb(record, [Channel("MLII")])
+
+
+@pytest.mark.parametrize("kept", [0, 6])
+def test_annotations_that_are_cut_short_are_an_error(tmp_path: Path, kept: int) -> None:
+    record = write_wfdb(tmp_path)
+    atr = tmp_path / "r1.atr"
+    atr.write_bytes(atr.read_bytes()[:kept])
+    with pytest.raises(DataError, match=r"r1\.atr: cut short"):
+        wfdb_annotations(record, "atr")
+
+
 def test_wfdb_real_quirks(shared_raw: Callable[[str], Path]) -> None:
     samples = shared_raw("samples") / "samples"
     swapped = read_wfdb(samples / "mitbih/114", [Channel("MLII")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def read_wfdb(path: str | Path, channels: Sequence[Channel], unit: str = "mV") -
     labels = _signal_names(lines)
     chosen = choose_channels(labels, channels, hea)
     wanted = sorted({i for pair in chosen for i in pair if i is not None})
+    _check_rate(hea, lines)
     _check_length(hea, lines)
     try:
         if "." in lines[0].split()[0]:
@@ -74,6 +76,8 @@ def wfdb_annotations(path: str | Path, extension: str) -> Marks:
     file = Path(f"{path}.{extension}")
     if not file.is_file():
         raise DataError(f"{file}: no such file")
+    if file.read_bytes()[-2:] != b"\0\0":
+        raise DataError(f"{file}: cut short: it does not end in the two zero bytes that close WFDB annotations")
     try:
         marks = wfdb.rdann(str(path), extension)
     except Exception as error:
@@ -103,7 +107,19 @@ def _signal_names(lines: list[str]) -> tuple[str, ...]:
 
 # Bits of a sample in the formats of fixed size, and how a signal line writes format, samples per frame and offset.
 _BITS = {"80": 8, "16": 16, "61": 16, "160": 16, "24": 24, "32": 32, "212": 12}
+_RATE = re.compile(r"[/(]")  # ends the rate: a counter's rate or first value may follow
 _FORMAT = re.compile(r"(\d+)(?:x(\d+))?(?::\d+)?(?:\+(\d+))?$")
+
+
+def _check_rate(hea: Path, lines: list[str]) -> None:
+    """wfdb takes 250 Hz, the default of the format, where it does not understand what stands there."""
+    rate = [*lines[0].split(), "250", "250", "250"][2]
+    try:
+        good = 0 < float(_RATE.split(rate)[0]) < math.inf
+    except ValueError:
+        good = False
+    if not good:
+        raise DataError(f"{hea}: a rate of {rate!r} Hz cannot be")
 
 
 def _check_length(hea: Path, lines: list[str]) -> None:
@@ -111,7 +127,7 @@ def _check_length(hea: Path, lines: list[str]) -> None:
     fields = lines[0].split()
     if len(fields) < 4 or not fields[3].isdigit():
         return  # the header does not say how many samples there are
-    samples, fs = int(fields[3]), float(re.split(r"[/(]", fields[2])[0])
+    samples, fs = int(fields[3]), float(_RATE.split(fields[2])[0])
     frame: dict[str, tuple[int, int]] = {}  # file -> bits of a frame, bytes in front
     for line in lines[1:]:
         name, kind, *_ = [*line.split(), "", ""]
