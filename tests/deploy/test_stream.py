@@ -108,6 +108,20 @@ def test_wfdb(tmp_path: Path) -> None:
     np.testing.assert_allclose(windows_of(domain), whole.windows, atol=1e-5)
 
 
+def test_wfdb_beside_channels_of_other_kinds_and_cut_short(tmp_path: Path) -> None:
+    wfdb = pytest.importorskip("wfdb")
+    values = np.stack([signal(60, 250, seed) for seed in (1, 2)], axis=1).astype(np.float64)
+    names = {"units": ["%", "mV"], "sig_name": ["SaO2", "II"], "fmt": ["16", "16"]}
+    wfdb.wrsamp("rec", fs=250, p_signal=values, write_dir=str(tmp_path), **names)
+    recipe = Recipe(window_s=10, hop_s=10, fs=100, channels=(Channel("ECG", ("II",)),), unit="mV")
+    read = windows_of(FileDomain(open_signals(tmp_path / "rec.hea", recipe), recipe))
+    whole = cut(read_wfdb(tmp_path / "rec.hea", recipe.channels).recordings(Whole("?")), recipe)
+    np.testing.assert_allclose(read, whole.windows, atol=1e-4)
+    (tmp_path / "rec.dat").write_bytes((tmp_path / "rec.dat").read_bytes()[:-400])
+    with pytest.raises(DataError, match=r"rec\.dat: cut short: rec\.hea promises 15000 samples"):
+        open_signals(tmp_path / "rec.hea", recipe)
+
+
 def test_windows_do_not_bridge_a_gap() -> None:
     piece = [signal(100, 50, 0), signal(100, 50, 1)]
     file = stream._arrays(Path("gap"), [(0.0, piece, 50.0), (130.0, piece, 50.0)])

@@ -24,7 +24,7 @@ from sscf.data.datasets.base import Recipe
 from sscf.data.readers import choose_channels, read_wfdb, unit_factor
 from sscf.data.readers.edf import _edf_pieces, _open_edf
 from sscf.data.readers.tables import read_csv
-from sscf.data.readers.wfdb import _header_lines, _signal_names
+from sscf.data.readers.wfdb import _check_length, _check_rate, _header_lines, _signal_names
 from sscf.data.recording import Channel
 from sscf.data.signal import _fraction, bandpass, by_time, resample
 from sscf.data.store import Statistics
@@ -161,11 +161,16 @@ def _wfdb(path: Path, channels: Sequence[Channel], unit: str) -> SignalFile:
     record = str(path.with_suffix(""))
     labels = _signal_names(lines)
     chosen = choose_channels(labels, channels, path)
+    _check_rate(path, lines)
+    _check_length(path, lines)
     try:
         header = wfdb.rdheader(record)
-        units = [unit_factor(str(u), unit, f"{path}: channel {n!r}") for n, u in zip(labels, header.units, strict=True)]
+        units = {  # of the channels we need: the others may be in litres or per cent
+            i: unit_factor(str(header.units[i]), unit, f"{path}: channel {labels[i]!r}")
+            for i in {index for pair in chosen for index in pair if index is not None}
+        }
         fs, length = float(header.fs), int(header.sig_len)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, IndexError, OSError) as error:
         raise DataError(f"{path}: not a readable WFDB header ({type(error).__name__}: {error})") from error
 
     def reader(index: int) -> Read:
