@@ -145,7 +145,9 @@ class Reference:
         """From held-out windows, their subjects (n,) and the number of strata."""
         names = np.unique(subjects)
         shares, smallest = [], []
-        for subject in names[:MOST_SUBJECTS] if len(names) > 1 else []:
+        # Evenly drawn: subjects are numbered domain by domain, and the first ones would be of the first domain alone.
+        some = names[np.linspace(0, len(names) - 1, min(MOST_SUBJECTS, len(names))).round().astype(int)]
+        for subject in some if len(names) > 1 else []:
             own = subjects == subject
             found = _pvalues(_parts(windows.rows(np.flatnonzero(~own)), k), windows.rows(np.flatnonzero(own)))
             shares.append((found.table <= LEVEL).mean(axis=0))
