@@ -232,7 +232,7 @@ class Model:
             own = {name.removeprefix("fitted."): t for name, t in tensors.items() if name.startswith("fitted.")}
             more = {name.removeprefix("reference."): t for name, t in tensors.items() if name.startswith("reference.")}
             reference = None if header["reference"] is None else Reference.from_tensors(more, header["reference"])
-            return cls(
+            model = cls(
                 fitted=Fitted.from_tensors(own, header["fitted"]),
                 recipe=_recipe(header["recipe"]),
                 task=header["task"],
@@ -240,6 +240,8 @@ class Model:
                 reference=reference,
                 versions=header["versions"],
             )
+            _check_parts(model)
+            return model
         except (SSCFError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise FileError(f"{path}: damaged model file ({type(error).__name__}: {error})") from error
 
@@ -249,7 +251,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors, metadata = read_tensors(path, "a model file")
     try:
         header = json.loads(metadata.get(_KEY, "null"))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise FileError(f"{path}: damaged model file ({error})") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise FileError(f"{path}: not a model file (no format '{FORMAT}' in its header); 'sscf fit' makes one")
@@ -259,7 +261,11 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise FileError(f"{path}: model file of schema {schema}, this sscf reads {SCHEMA}: {remedy}")
     if set(header) != {"format", "schema", "model", "digest"} or not isinstance(header["model"], dict):
         raise FileError(f"{path}: damaged model file (unknown or missing keys in its header)")
-    if _digest(tensors, header["model"]) != header["digest"]:
+    try:
+        digest = _digest(tensors, header["model"])
+    except (TypeError, ValueError) as error:  # numbers or tensors of a kind we do not write
+        raise FileError(f"{path}: damaged model file ({error})") from error
+    if digest != header["digest"]:
         raise FileError(f"{path}: the content does not match its checksum: the file was changed or damaged")
     return tensors, header["model"]
 
@@ -270,6 +276,25 @@ def _digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
         digest.update(f"{name}{tuple(tensors[name].shape)}{tensors[name].dtype}".encode())
         digest.update(tensors[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+_SOURCE = {"name", "windows", "subjects", "fingerprint", "simulated", "validation"}
+
+
+def _check_parts(model: Model) -> None:
+    """Raise InputError unless the parts of a model fit together."""
+    fitted, recipe, calibration = model.fitted, model.recipe, model.fitted.calibration
+    made = (len(recipe.channels), recipe.samples, recipe.fs)
+    if made != (taken := (len(fitted.channels), fitted.length, fitted.fs)):
+        raise InputError(f"the recipe makes windows (channels, samples, Hz) {made}, the network takes {taken}")
+    if not is_zero_shot(kind := fitted.settings.normalisation) or (kind == "source" and not fitted.source_normaliser):
+        raise InputError(f"normalisation '{kind}' without its statistics")
+    if (reference := model.reference) is not None:
+        k = None if reference.tap is None else reference.tap.k
+        if k != (None if calibration is None else calibration.k) or reference.channels.k != len(fitted.channels):
+            raise InputError("the reference is of other strata or channels than the network's")
+    if not all(isinstance(source, dict) and set(source) == _SOURCE for source in model.sources):
+        raise InputError(f"the sources must say {', '.join(sorted(_SOURCE))}")
 
 
 def _recipe(value: dict[str, Any]) -> Recipe:

@@ -163,11 +163,29 @@ def test_a_pickle_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         lambda h, m: h["recipe"].update(options="x", surprise=1),
         lambda h, m: h["reference"].update(frame=8),
         lambda h, m: h["fitted"]["anchors"].update(frame=1),
+        lambda h, m: h["recipe"].update(fs=100.0),
+        lambda h, m: h["recipe"].update(window_s=5.12),
+        lambda h, m: h["recipe"]["channels"].pop(),
+        lambda h, m: h["fitted"].update(length=256),
+        lambda h, m: h["fitted"]["settings"].update(normalisation="source"),
+        lambda h, m: h["fitted"]["settings"].update(normalisation="magic"),
+        lambda h, m: h.update(sources=["sim-har-a"]),
     ],
 )
 def test_a_forged_file_is_refused(har_file: Path, tmp_path: Path, change) -> None:
     with pytest.raises(FileError, match="damaged model file"):
         Model.load(rewritten(har_file, tmp_path / "forged", change))
+
+
+def test_what_we_never_write_is_refused(har_file: Path, tmp_path: Path) -> None:
+    tensors, whole = parts(har_file)
+    half = {name: tensor.bfloat16() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    not_a_number = {**whole, "model": {**whole["model"], "versions": float("nan")}}
+    headers = [json.dumps(whole), json.dumps(not_a_number), "[" * 100_000 + "]" * 100_000]
+    for content, header in zip([half, tensors, tensors], headers, strict=True):
+        save_file(content, str(tmp_path / "odd.sscf"), metadata={"sscf": header})
+        with pytest.raises(FileError, match=r"odd\.sscf: damaged model file"):
+            Model.load(tmp_path / "odd.sscf")
 
 
 def test_reading_opens_no_other_file(har_file: Path) -> None:
