@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def test_fingerprint_follows_the_data_and_not_the_name(tmp_path: Path) -> None:
     prints = {Domain.open(write_domain(tmp_path / f"x{i}", **{**given, **o})).fingerprint for i, o in enumerate(others)}
     assert len(prints) == len(others)
     assert one not in prints
+
+
+def test_a_domain_is_called_as_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_domain(tmp_path / "mine", **arrays())
+    shutil.copytree(path, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(path)
+    names = {name: domain.name for name, domain in open_store(tmp_path).items()}
+    assert names == {name: name for name in ("copy", "link", "mine")}
+    monkeypatch.chdir(path)
+    assert Domain.open(".").name == "mine"
 
 
 def test_read_gathers_rows_in_order_into_out(tmp_path: Path) -> None:

@@ -83,6 +83,9 @@ class Domain:
             )
         try:
             domain = cls(path, manifest)
+            domain.name = Path(
+                os.path.abspath(path)
+            ).name  # folders may be copied and renamed; experiments know domains by folder
             domain._check()
         except (KeyError, TypeError, ValueError) as error:
             raise FileError(f"{path}: damaged domain ({type(error).__name__}: {error}); prepare it again") from error
