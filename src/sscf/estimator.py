@@ -22,10 +22,10 @@ from sscf.errors import ConfigError, InputError
 from sscf.experiment.config import AUTO_K, SSCFConfig, TrainConfig, check
 from sscf.experiment.fitted import Settings
 from sscf.experiment.stages import Make, Stages
+from sscf.experiment.train import split_rows
 from sscf.files import hash_json
 from sscf.model import Judged, fit_model
 from sscf.nn import BACKBONES, Backbone, build, tap_output, wrap
-from sscf.protocol import subject_split
 from sscf.rules.methods import get_method
 
 SHORTEST = 16  # samples; shorter windows are continued by their last value, or the network has nothing to pool
@@ -122,7 +122,8 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
         X : (n, channels, samples), or (n, samples) for one channel
         y : (n,) labels
         sample_domain : (n,) the data set each window comes from; without it all are one domain
-        groups : (n,) the subject each window comes from: subjects are held out whole; without it windows are
+        groups : (n,) the subject each window comes from: subjects are held out whole; without it windows are. The same
+            subject may be in several domains
         """
         x, y = validate_data(self, X, y, allow_nd=True, dtype=np.float32)
         check_classification_targets(y)
@@ -134,8 +135,9 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
             raise InputError(f"at least 2 classes are needed, all windows are of class {self.classes_[0]!r}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         views = self._views(x, codes, _column(sample_domain, len(x)), _column(groups, len(x)))
-        settings = self._settings(views, seed)
-        self.model_ = fit_model(views, settings, seed, stages=_Memory(), network=self._network(x.shape))
+        with torch.random.fork_rng(devices=[]):  # training seeds PyTorch; the caller's numbers go on as before
+            settings = self._settings(views, seed)
+            self.model_ = fit_model(views, settings, seed, stages=_Memory(), network=self._network(x.shape))
         calibration = self.model_.fitted.calibration
         self.k_ = 0 if calibration is None else calibration.k
         self.n_iter_ = len(self.model_.fitted.history["loss"])
@@ -198,7 +200,12 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
             rows = np.arange(len(x)) if name is None else np.flatnonzero(domains == name)
             subjects = None if groups is None else np.unique(groups[rows], return_inverse=True)[1]
             label = "all" if name is None else str(name)
-            views.append(task.view(ArrayDomain(label, x[rows], codes[rows], names, subjects=subjects)))
+            domain = ArrayDomain(label, x[rows], codes[rows], names, subjects=subjects)
+            if groups is not None:
+                domain.subject_names = tuple(map(str, np.unique(groups[rows])))
+            views.append(task.view(domain))
+        if groups is not None:
+            _link(views)
         return views
 
     def _settings(self, views: list[TaskView], seed: int) -> Settings:
@@ -218,7 +225,11 @@ class SSCFClassifier(ClassifierMixin, BaseEstimator):
             },
             "SSCFClassifier",
         )
-        windows = sum(len(subject_split(v.y, v.subjects, held_out, seed)[0]) for v in views)
+        rows = [training for training, _ in split_rows(views, held_out, seed)]
+        if not all(map(len, rows)):  # all subjects of a small domain would be held out, with those of a larger one
+            held_out, rows = 0.0, [view.index for view in views]
+            train = train.model_copy(update={"validation": 0.0})
+        windows = sum(map(len, rows))
         k: Any = self.k
         if k == "auto":
             k = [one for one in AUTO_K if one == 1 or one * PER_STRATUM <= windows] if held_out else 1
@@ -289,12 +300,24 @@ def _tiny(view: TaskView) -> bool:
     return counts[counts > 0].min() < 5 or len(np.unique(view.subjects)) < 2
 
 
+def _link(views: list[TaskView]) -> None:
+    """Note which domains share subjects: these are held out of all of them together."""
+    people = [set(view.domain.subject_names) for view in views]
+    for view, own in zip(views, people, strict=True):
+        sharing = [
+            other.name for other, theirs in zip(views, people, strict=True) if other is not view and own & theirs
+        ]
+        view.domain.manifest["same_people"] = sharing
+
+
 def _column(values: ArrayLike | None, n: int) -> np.ndarray | None:
     if values is None:
         return None
     column = np.asarray(values)
     if column.shape != (n,):
         raise InputError(f"sample_domain and groups must have shape ({n},), got {column.shape}")
+    if missing := [i for i, value in enumerate(column.tolist()) if value is None or value != value]:
+        raise InputError(f"sample_domain and groups must be known for every window, that of window {missing[0]} is not")
     return column
 
 

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -17,6 +18,7 @@ from torch import nn
 
 from sscf import SSCFClassifier
 from sscf.errors import ConfigError, InputError
+from sscf.experiment.train import split_views
 from sscf.model import Model
 
 
@@ -88,6 +90,9 @@ def test_domains_and_groups() -> None:
         quick(method="coral").fit(x, y)
     with pytest.raises(InputError, match=r"shape \(120,\)"):
         quick().fit(x, y, groups=who[:5])
+    for unknown in (None, np.nan):
+        with pytest.raises(InputError, match="must be known for every window, that of window 3 is not"):
+            quick().fit(x, y, sample_domain=np.array([*domain[:3], unknown, *domain[4:]], object))
 
 
 def test_groups_are_held_out_whole() -> None:
@@ -100,6 +105,29 @@ def test_groups_are_held_out_whole() -> None:
     several = quick().fit(x, y, groups=np.arange(60) // 6)
     assert several.model_.reference is not None
     assert len(several.model_.reference.shares) == 2  # a fifth of ten groups
+
+
+def test_a_subject_in_two_domains_is_held_out_of_both() -> None:
+    x, y = tones(120)
+    domain, who = np.arange(120) // 60, np.arange(120) // 6 % 10
+    model = quick()
+    model.classes_, codes = np.unique(y, return_inverse=True)
+    views = model._views(x.astype(np.float32), codes, domain, who)
+    for seed in range(10):
+        training, held_out = split_views(views, 0.2, seed)
+        assert {s for v in held_out for s in v.subjects}.isdisjoint({s for v in training for s in v.subjects})
+    assert quick().fit(x, y, sample_domain=domain, groups=who).model_.reference is not None
+    apart = model._views(x.astype(np.float32), codes, domain, np.arange(120) // 6)
+    assert [v.domain.manifest["same_people"] for v in apart] == [[], []]
+
+
+def test_fitting_leaves_the_random_numbers_of_others_alone() -> None:
+    x, y = tones(30)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    quick().fit(x, y)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_pipeline_grid_search_and_leave_one_group_out() -> None:
@@ -128,13 +156,14 @@ def test_metadata_routing() -> None:
 
 
 def test_a_network_of_your_own() -> None:
+    torch.manual_seed(0)  # of the network's weights
     x, y = tones()
     net = nn.Sequential(
         *(nn.Conv1d(2, 8, 9, padding=4), nn.ReLU(), nn.Conv1d(8, 8, 5), nn.ReLU()),
         *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 3)),
     )
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    model = quick(backbone=net, tap="1", epochs=10, lr=1e-2).fit(x, y)
+    model = quick(backbone=net, tap="1", epochs=25, lr=1e-2).fit(x, y)
     assert model.score(x, y) > 0.8
     assert model.k_ == 2
     assert all(bool((net.state_dict()[name] == tensor).all()) for name, tensor in before.items())  # left as it was
