@@ -18,6 +18,7 @@ from sscf.data.prepare import prepare
 from sscf.data.recipe import OwnData, load_recipe
 from sscf.data.store import Domain, open_store, verify
 from sscf.errors import DataError, SSCFError
+from sscf.files import sha256_file
 
 RECIPE = """
 name = "toy"
@@ -153,6 +154,21 @@ def test_a_bad_recording_stops_or_is_listed(toy: OwnData, raw: Path, tmp_path: P
     domain = Domain.open(done.path)
     assert domain.manifest["skipped"] == done.skipped
     assert not {"s1/0-walking", "s2/1-sitting"} & set(domain.recording_names)
+
+
+def test_a_file_that_cannot_be_opened_is_a_bad_recording(
+    toy: OwnData, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> str:
+        if path.name == "0-walking.npy" and path.parent.name == "s1":
+            raise PermissionError(13, "Permission denied", str(path))
+        return sha256_file(path)
+
+    monkeypatch.setattr("sscf.data.prepare.sha256_file", refuse)
+    with pytest.raises(DataError, match=r"s1/0-walking\.npy: cannot be read \(Permission denied\)"):
+        prepare(toy, raw, tmp_path / "store")
+    done = prepare(toy, raw, tmp_path / "store", skip_bad=True)
+    assert [entry["id"] for entry in done.skipped] == ["s1/0-walking"]
 
 
 def test_the_same_signal_twice_is_found(toy: OwnData, raw: Path, tmp_path: Path) -> None:

@@ -220,8 +220,11 @@ def _sha256_of_state(path: Path, size: int, mtime_ns: int) -> str:
 
 def _sha256(path: Path) -> str:
     """SHA-256 of a file; a table that many recordings share is read once per process."""
-    state = path.stat()
-    return _sha256_of_state(path, state.st_size, state.st_mtime_ns)
+    try:
+        state = path.stat()
+        return _sha256_of_state(path, state.st_size, state.st_mtime_ns)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _digest(arrays: list[NDArray[Any]]) -> str:
