@@ -75,8 +75,10 @@ def read(root: Path, source: Source) -> list[Recording]:
 def _rows(path: Path, subject: int) -> NDArray[np.void]:
     """The lines `subject,code,nanoseconds,x,y,z;` of a file without those written twice in a row."""
     try:
-        text = path.read_text(encoding="ascii").replace(";", "")
-        rows = np.loadtxt(io.StringIO(text), delimiter=",", dtype=_ROW, ndmin=1)
+        text = path.read_text(encoding="ascii").rstrip()
+        if text and not text.endswith(";"):
+            raise DataError(f"{path}: cut short: line {len(text.splitlines())} does not end in ';'")
+        rows = np.loadtxt(io.StringIO(text.replace(";", "")), delimiter=",", dtype=_ROW, ndmin=1)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not lines of 'subject,activity,time,x,y,z;' ({error})") from error
     if not len(rows):
