@@ -216,6 +216,18 @@ def test_ucihar_defects_are_named(tmp_path: Path) -> None:
     (root / "test/y_test.txt").write_text("1\n")
     with pytest.raises(DataError, match=r"y_test\.txt: 1 labels, but 2 subjects and 2 windows"):
         prepare("ucihar", tmp_path, tmp_path / "store")
+    for bad in ("1\nnan\n", "1\n5.5\n"):
+        (root / "test/y_test.txt").write_text(bad)
+        with pytest.raises(DataError, match=r"y_test\.txt: line 2: .* is not a whole number"):
+            prepare("ucihar", tmp_path, tmp_path / "store")
+    (root / "test/y_test.txt").write_text("1\n5\n")
+    signal = root / "test/Inertial Signals/total_acc_y_test.txt"
+    signal.write_bytes(signal.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(DataError, match=r"total_acc_y_test\.txt: 1 windows, but 2 labels"):
+        prepare("ucihar", tmp_path, tmp_path / "store")
+    (root / "train/subject_train.txt").write_text("7\nnan\n")
+    with pytest.raises(DataError, match=r"subject_train\.txt: line 2: nan is not a whole number"):
+        prepare("ucihar", tmp_path, tmp_path / "store")
 
 
 # --- USC-HAD ---------------------------------------------------------------------------------------------------------

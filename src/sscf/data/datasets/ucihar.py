@@ -32,7 +32,7 @@ def _files(part: str) -> tuple[str, ...]:
 def find(root: Path) -> list[Source]:
     found = []
     for part in ("train", "test"):
-        subjects = read_csv(root / f"{part}/subject_{part}.txt", [0], header=False)[0]
+        subjects = _whole(root / f"{part}/subject_{part}.txt")
         found += [(int(subject), part) for subject in np.unique(subjects)]
     return [Source(f"{part}-{subject}", f"{subject}", _files(part)) for subject, part in sorted(found)]
 
@@ -57,14 +57,28 @@ def _part(
     paths: tuple[str, ...], _changed: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Windows (n, 3, 128), activities 1..6 and subjects of the train or the test part."""
-    activity, subjects = (read_csv(path, [0], header=False)[0].astype(np.int64) for path in paths[:2])
-    windows = np.stack([_signal(path) for path in paths[2:]], axis=1)
-    if not len(windows) == len(activity) == len(subjects):
-        raise DataError(f"{paths[0]}: {len(activity)} labels, but {len(subjects)} subjects and {len(windows)} windows")
+    activity, subjects = (_whole(path) for path in paths[:2])
+    signals = [_signal(path) for path in paths[2:]]
+    n = len(activity)
+    if not n == len(subjects) == len(signals[0]):
+        raise DataError(f"{paths[0]}: {n} labels, but {len(subjects)} subjects and {len(signals[0])} windows")
+    for path, signal in zip(paths[2:], signals, strict=True):
+        if len(signal) != n:
+            raise DataError(f"{path}: {len(signal)} windows, but {n} labels")
+    windows = np.stack(signals, axis=1)
     if (unknown := (activity < 1) | (activity > 6)).any():
         line = int(np.argmax(unknown))
         raise DataError(f"{paths[0]}: line {line + 1}: activity {activity[line]}; known are 1 to 6")
     return windows, activity, subjects
+
+
+def _whole(path: str | Path) -> NDArray[np.int64]:
+    """The whole numbers of a file, one in each line."""
+    values = read_csv(path, [0], header=False)[0]
+    if (wrong := ~np.isfinite(values) | (values % 1 != 0)).any():
+        line = int(np.argmax(wrong))
+        raise DataError(f"{path}: line {line + 1}: {values[line]:g} is not a whole number")
+    return values.astype(np.int64)
 
 
 def _signal(path: str) -> NDArray[np.float64]:
