@@ -418,6 +418,19 @@ def test_ptbxl_statements_are_data_not_code(tmp_path: Path, codes: str) -> None:
         ptbxl.read(tmp_path / "ptbxl", source)
 
 
+def test_ptbxl_table_without_a_column_or_with_a_record_twice(tmp_path: Path) -> None:
+    root = tmp_path / "ptbxl"
+    write_ptbxl(root, "{'SR': 0.0}")
+    table = root / "ptbxl_database.csv"
+    good = table.read_text()
+    table.write_text(good + good.splitlines()[1].replace("SR", "AFIB") + "\n")
+    with pytest.raises(DataError, match=r"ptbxl_database\.csv: ecg_id 1 is listed twice"):
+        prepare("ptbxl", tmp_path, tmp_path / "store")
+    table.write_text(good.replace("scp_codes", "codes"))
+    with pytest.raises(DataError, match=r"ptbxl_database\.csv: not the table of PTB-XL, .*'scp_codes'"):
+        prepare("ptbxl", tmp_path, tmp_path / "store")
+
+
 def test_ptbxl_decisions() -> None:
     assert ptbxl.decide({"SR", "CLBBB"}) == "CLBBB"
     assert ptbxl.DATASET.tasks["ecg"]["CLBBB"] is None

@@ -80,10 +80,18 @@ def _rows(root: Path) -> dict[int, dict[str, str]]:
 @lru_cache(maxsize=2)
 def _read_rows(path: Path, _changed: int) -> dict[int, dict[str, str]]:
     """ecg_id -> row; read once per process, not once per record."""
-    try:
-        return {int(row["ecg_id"]): row for row in read_table(path)}
-    except (KeyError, ValueError) as error:
-        raise DataError(f"{path}: not the table of PTB-XL, a row has no whole number as ecg_id ({error})") from error
+    rows: dict[int, dict[str, str]] = {}
+    for row in read_table(path):
+        try:
+            ecg, _ = int(row["ecg_id"]), row["scp_codes"]
+        except KeyError as error:
+            raise DataError(f"{path}: not the table of PTB-XL, it has no column {error}") from error
+        except ValueError as error:
+            raise DataError(f"{path}: not the table of PTB-XL, an ecg_id is no whole number ({error})") from error
+        if ecg in rows:
+            raise DataError(f"{path}: ecg_id {ecg} is listed twice")
+        rows[ecg] = row
+    return rows
 
 
 DATASET = DataSet(
