@@ -164,6 +164,30 @@ def test_a_users_error_is_one_line_and_status_2(
     assert len(result.err.splitlines()) == 1
 
 
+def test_inspect_shows_every_number_of_many_classes(sscf: Callable[..., Result], tmp_path: Path) -> None:
+    labels = [f"a rather long activity {i}" for i in range(14)]
+    windows = np.random.default_rng(0).normal(size=(14 * 123, 1, 20))
+    write_domain(tmp_path / "many", windows, labels * 123, range(len(windows)), labels, 50)
+    shown = sscf("inspect", tmp_path).out
+    assert "…" not in shown
+    for label in labels:
+        (line,) = [line for line in shown.splitlines() if line.startswith(label + " ")]
+        assert line.split()[-1] == "123"
+
+
+def test_inspect_says_where_the_task_does_not_fit(sscf: Callable[..., Result], tmp_path: Path) -> None:
+    windows = np.random.default_rng(0).normal(size=(4, 1, 20))
+    write_domain(tmp_path / "store" / "nap", windows, ["W", "N1"] * 2, range(4), ["W", "N1"], 50)
+    refused = sscf("inspect", tmp_path / "store", "--task", "har")
+    assert refused.status == 2
+    assert "task 'har' has no map for domain 'nap'" in refused.err
+    write_domain(tmp_path / "store" / "gym", windows, ["walking", "sitting"] * 2, range(4), ["walking", "sitting"], 50)
+    shown = sscf("inspect", tmp_path / "store", "--task", "har")
+    assert shown.status == 0
+    assert "task 'har' has no map for domain 'nap'" in shown.out
+    assert "Its own labels are counted." in shown.out
+
+
 def test_names_are_printed_as_they_are(sscf: Callable[..., Result], tmp_path: Path) -> None:
     store = tmp_path / "[red]x[/b]"
     labels = ["[b]", r"[/i]$\no$"]

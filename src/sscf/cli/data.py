@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from sscf.data.datasets.base import DataSet
+    from sscf.data.inspect import Seen
     from sscf.data.prepare import Prepared
 
 
@@ -171,6 +175,7 @@ def inspect(
     from sscf.data.inspect import see
     from sscf.data.store import MANIFEST, Domain, open_store
     from sscf.data.tasks import get_task
+    from sscf.errors import ConfigError
 
     if (store / MANIFEST).is_file():
         domain = Domain.open(store)
@@ -195,21 +200,19 @@ def inspect(
     if simulated := [name for name, domain in domains.items() if domain.simulated]:
         console.print(f"simulated, not recorded: {', '.join(simulated)}", soft_wrap=True)
 
+    if wanted is not None:
+        unfit = [seen.domain for seen in all_seen if seen.view.task is not wanted]
+        for domain in unfit:
+            try:
+                wanted.view(domain)
+            except ConfigError as error:  # why it does not fit
+                if len(unfit) == len(all_seen):
+                    raise
+                console.print(f"{error}. Its own labels are counted.", soft_wrap=True)
     for heading in dict.fromkeys(seen.view.task.name for seen in all_seen):
         group = [seen for seen in all_seen if seen.view.task.name == heading]
-        classes = list(dict.fromkeys(name for seen in group for name in seen.view.classes))
-        table = Table(
-            box=None, header_style="bold", pad_edge=False, title=f"\nwindows by class ({heading})", title_justify="left"
-        )
-        for column in ("domain", *classes, "not in task", "per subject"):
-            table.add_column(column, justify="left" if column == "domain" else "right")
-        for seen in group:
-            n = [seen.view.counts.get(name) for name in classes]
-            each = sorted(seen.per_subject.values())
-            spread = f"{each[0]}..{each[len(each) // 2]}..{each[-1]}"
-            left_out = sum(seen.view.dropped.values())
-            table.add_row(seen.domain.name, *("-" if k is None else str(k) for k in n), str(left_out), spread)
-        console.print(table)
+        console.print(f"\nwindows by class ({heading})", style="italic", soft_wrap=True)
+        console.print(_class_table(group, console))
         for seen in group:
             if seen.view.missing:
                 console.print(f"{seen.domain.name} has no window of {', '.join(seen.view.missing)}", soft_wrap=True)
@@ -224,6 +227,32 @@ def inspect(
     if picture is not None:
         draw(domains, picture, wanted)
         console.print(f"picture: {picture}", soft_wrap=True)
+
+
+def _class_table(group: list[Seen], console: Console) -> Table:
+    """Windows by domain and class; with a row for each class where there are too many for the width."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    classes = list(dict.fromkeys(name for seen in group for name in seen.view.classes))
+    rows = [["domain", *classes, "not in task", "per subject"]]
+    for seen in group:
+        counts = ["-" if (n := seen.view.counts.get(name)) is None else str(n) for name in classes]
+        each = sorted(seen.per_subject.values())
+        spread = f"{each[0]}..{each[len(each) // 2]}..{each[-1]}"
+        rows.append([seen.domain.name, *counts, str(sum(seen.view.dropped.values())), spread])
+
+    def table(cells: list[list[str]]) -> Table:
+        made = Table(box=None, header_style="bold", pad_edge=False)
+        for column in cells[0]:
+            made.add_column(column, justify="left" if column == "domain" else "right")
+        for row in cells[1:]:
+            made.add_row(*row)
+        return made
+
+    wide = table(rows)
+    fits = Measurement.get(console, console.options.update(max_width=10_000), wide).maximum <= console.width
+    return wide if fits else table([list(column) for column in zip(*rows, strict=True)])
 
 
 def verify(store: Annotated[Path, typer.Argument(help="A store, or one domain of it.")]) -> None:
