@@ -76,6 +76,15 @@ def test_a_domain_without_any_class_says_how_to_map_it(tmp_path: Path) -> None:
         bad.view(domain(tmp_path / "d", ["x", "y"]))
 
 
+def test_a_label_the_domain_does_not_have_is_misspelt(tmp_path: Path) -> None:
+    d = domain(tmp_path / "d", ["walk", "sit"])
+    task = Task("t", ("a", "b"), {"d": {"walk": "a", "sitt": "b"}})
+    with pytest.raises(ConfigError, match=r"'t': the map of 'd' names 'sitt', which is none of its labels: "):
+        task.view(d)
+    everywhere = Task("t", ("a", "b"), {"*": {"walk": "a", "sitt": "b"}})  # labels of other domains may stand here
+    assert everywhere.view(d).counts == {"a": 1, "b": 0}
+
+
 def test_a_task_from_toml(tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_text(

@@ -53,6 +53,12 @@ class Task:
                 f"task {self.name!r}: the map of {domain.name!r} leads to {', '.join(map(repr, wrong))}; "
                 f"the classes are {', '.join(self.classes)}"
             )
+        misspelt = [own for own in self.maps.get(domain.name, ()) if own not in domain.label_names]
+        if misspelt:
+            raise ConfigError(
+                f"task {self.name!r}: the map of {domain.name!r} names {', '.join(map(repr, misspelt))}, which is none "
+                f"of its labels: {', '.join(domain.label_names)}"
+            )
         return {own: known.get(own, own if own in self.classes else None) for own in domain.label_names}
 
     def view(self, domain: Domain) -> TaskView:
