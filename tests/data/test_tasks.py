@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,14 @@ def test_a_label_the_domain_does_not_have_is_misspelt(tmp_path: Path) -> None:
         task.view(d)
     everywhere = Task("t", ("a", "b"), {"*": {"walk": "a", "sitt": "b"}})  # labels of other domains may stand here
     assert everywhere.view(d).counts == {"a": 1, "b": 0}
+
+
+def test_the_documented_task_names_labels_of_its_data_sets(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "extend.md").read_text()
+    (block,) = [block for block in re.findall(r"```toml\n(.*?)```", text, re.S) if "[maps." in block]
+    (tmp_path / "t.toml").write_text(block)
+    for name, labels in get_task(tmp_path / "t.toml").maps.items():
+        assert set(labels) <= set(DATASETS[name].labels)
 
 
 def test_a_task_from_toml(tmp_path: Path) -> None:
