@@ -19,7 +19,7 @@ from sscf.experiment.config import SSCFConfig, TrainConfig
 from sscf.experiment.evaluate import evaluate, strata_of
 from sscf.experiment.fitted import Fitted, Settings, confusion_of
 from sscf.experiment.stages import Stages
-from sscf.experiment.train import _Average, fit, split_rows
+from sscf.experiment.train import _Average, fit, resolve_device, split_rows
 from sscf.nn import tap_output
 from sscf.protocol import macro_f1, subject_split
 from sscf.rules.methods import get_method
@@ -296,3 +296,10 @@ def test_people_of_two_data_sets_stay_on_one_side(views: list[TaskView]) -> None
         assert all(len(train) and len(valid) for train, valid in splits)
         for v, (train, valid) in zip([a, c, b], splits, strict=True):
             assert np.array_equal(np.sort(np.concatenate([train, valid])), np.arange(len(v)))
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"device '{name}' cannot be used here"):
+        resolve_device(name)
+    assert resolve_device("cpu") == torch.device("cpu")

@@ -37,9 +37,13 @@ class TrainingFailed(SSCFError):
 
 
 def resolve_device(name: str) -> torch.device:
-    """ "auto" takes a GPU where there is one."""
+    """ "auto" takes a GPU where there is one; a device that is not there is a ConfigError."""
     if name != "auto":
-        return torch.device(name)
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0].split(". ")[0]
+            raise ConfigError(f"device '{name}' cannot be used here: {reason}") from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
