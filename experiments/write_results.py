@@ -20,6 +20,7 @@ from rich.console import Console
 
 from sscf.files import read_json, write_text
 from sscf.report import write_report
+from sscf.report.statistics import clustered_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- table (\S+) (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,7 +40,15 @@ def main() -> None:
 
 def table(runs: str, name: str, scratch: Path) -> str:
     """The Markdown of one table."""
-    own = {"cost": cost, "common": common, "errors": errors, "strata": strata}
+    own = {
+        "cost": cost,
+        "common": common,
+        "errors": errors,
+        "strata": strata,
+        "anchors": anchors,
+        "rest": rest,
+        "validation": validation,
+    }
     if name in own:
         return own[name](ROOT / "results" / runs)
     out = scratch / runs
@@ -147,6 +156,62 @@ def strata(folder: Path) -> str:
                 f"{spread} | {100 * target[k]:.0f} % |"
             )
     return "\n".join(lines)
+
+
+def anchors(folder: Path) -> str:
+    """Each way to set anchors against each: mean difference in macro-F1, its interval, targets ahead."""
+    names = {"erm": "none", "global-anchor": "one", "domain-anchor": "per data set", "sscf": "strata, K = 4"}
+    scores: dict[str, dict[str, dict[int, float]]] = {name: {} for name in names}
+    for record in records(folder):
+        spec = record["spec"]
+        if spec["method"] in names:
+            scores[spec["method"]].setdefault(spec["target"], {})[spec["seed"]] = 100 * record["scores"]["macro_f1"]
+    lines = ["| anchors | less those of | points | 95 % interval | targets ahead |", "|:--|:--|--:|--:|--:|"]
+    pairs = [(b, a) for i, a in enumerate(names) for b in list(names)[i + 1 :]]
+    for first, second in pairs:
+        groups = [
+            np.array([values[seed] - scores[second][target][seed] for seed in values])
+            for target, values in scores[first].items()
+        ]
+        means = [group.mean() for group in groups]
+        low, high = clustered_interval(groups) or (np.nan, np.nan)
+        lines.append(
+            f"| {names[first]} | {names[second]} | {np.mean(means):+.1f} | {low:+.1f} to {high:+.1f} | "
+            f"{sum(mean > 0 for mean in means)} of {len(means)} |"
+        )
+    return "\n".join(lines)
+
+
+def rest(folder: Path) -> str:
+    """How many moving windows of the sources lie in the stratum of people at rest, and what share of a target does."""
+    found: dict[str, list[tuple[str, float, float]]] = {}
+    for record in records(folder):
+        held = record["strata"]
+        if held and record["spec"]["strata"] == "kmeans":
+            stratum = int(np.argmax(held["by_class"]["still"]))
+            moving = np.array(held["by_class"]["walking"]) + np.array(held["by_class"]["stairs"])
+            values = moving[stratum] / moving.sum(), held["target"][stratum] / sum(held["target"])
+            found.setdefault(record["spec"]["method"], []).append((record["spec"]["target"], *values))
+    targets = sorted({target for values in found.values() for target, *_ in values})
+    heads = " | ".join(f"of {target}" for target in targets)
+    lines = [
+        f"| method | moving source windows in the stratum of rest | {heads} |",
+        "|:--|--:|" + "--:|" * len(targets),
+    ]
+    for method, values in sorted(found.items()):
+        cells = (np.mean([share for name, _, share in values if name == target]) for target in targets)
+        moving = np.mean([share for _, share, _ in values])
+        lines.append(f"| {method} | {100 * moving:.1f} % | " + " | ".join(f"{100 * c:.0f} %" for c in cells) + " |")
+    return "\n".join(lines)
+
+
+def validation(folder: Path) -> str:
+    """Mean source validation macro-F1 of every setting: what a choice may look at."""
+    scores: dict[str, list[float]] = {}
+    for record in records(folder):
+        scores.setdefault(record["spec"]["method"], []).append(100 * record["validation"]["macro_f1"])
+    lines = ["| setting | source validation |", "|:--|--:|"]
+    return "\n".join(lines + [f"| {method} | {np.mean(values):.1f} |" for method, values in sorted(scores.items())])
 
 
 def cost(folder: Path) -> str:
