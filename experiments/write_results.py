@@ -217,7 +217,8 @@ def validation(folder: Path) -> str:
 def cost(folder: Path) -> str:
     """Runs and core-minutes of an experiment."""
     times = [sum(read_json(path)["time"].values()) for path in sorted((folder / "meta").glob("*.json"))]
-    return f"{folder.name}: {len(times)} runs, {sum(times) / 60:.0f} core-minutes on one thread each, beside other work on two cores."
+    minutes = f"{sum(times) / 60:.0f} core-minutes"
+    return f"{folder.name}: {len(times)} runs, {minutes} on one thread each, beside other work on two cores."
 
 
 if __name__ == "__main__":
