@@ -90,7 +90,7 @@ def print_results(folder: Path, console: Console) -> None:
         table = Table(title=results.title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
         table.add_column(results.head, no_wrap=True)
         for column in results.columns:
-            table.add_column(column, justify="right")
+            table.add_column(column, justify="right", overflow="fold")
         for line in results.lines:
             table.add_row(Text(line.label + line.marks), *map(_cell, line.entries))
         console.print(table)

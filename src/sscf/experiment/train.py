@@ -41,7 +41,7 @@ def resolve_device(name: str) -> torch.device:
     if name != "auto":
         try:
             return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
+        except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0].split(". ")[0]
             raise ConfigError(f"device '{name}' cannot be used here: {reason}") from error
     if torch.cuda.is_available():
